@@ -1,0 +1,90 @@
+"""Writing a checkpoint beside the training that goes on."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from scepter_core import FileSystem, RunError
+
+
+def snapshot(state: Any) -> Any:
+    """A copy of `state` whose tensors are on the host and the run's no longer: the state of one instant.
+
+    Tensors that share one memory (tied weights) share one copy. Memory: one more copy of the state.
+    """
+    return _copy(state, {})
+
+
+def _copy(value: Any, copies: dict[tuple[Any, ...], torch.Tensor]) -> Any:
+    if isinstance(value, torch.Tensor):
+        place = (value.device, value.data_ptr(), value.dtype, value.shape, value.stride())
+        if value.numel() == 0 or place not in copies:
+            copies[place] = value.detach().to("cpu", copy=True)
+        return copies[place]
+    if isinstance(value, Mapping):
+        return {name: _copy(entry, copies) for name, entry in value.items()}
+    if isinstance(value, list):
+        return [_copy(entry, copies) for entry in value]
+    return tuple(_copy(entry, copies) for entry in value) if type(value) is tuple else value
+
+
+class Writer:
+    """Writes one file at a time, in a thread of its own or at once.
+
+    Args:
+        file_system: where the files are.
+        in_background: let training go on meanwhile.
+    """
+
+    def __init__(self, file_system: FileSystem, *, in_background: bool) -> None:
+        self.file_system, self.in_background = file_system, in_background
+        self._thread: threading.Thread | None = None
+        self._failure: tuple[str, OSError] | None = None
+        self._done: list[tuple[str, str]] = []
+
+    def write(self, path: str, kind: str, state: Mapping[str, Any], then: Callable[[], None]) -> None:
+        """Write `state` to `path`; then call `then`. Waits for the file before this one, if it is still in flight.
+
+        Raises:
+            RunError: the file before this one, or in the foreground this one, could not be written.
+        """
+        self.wait()
+        self.raise_failure()
+        if not self.in_background:
+            self._run(path, kind, state, then)
+            self.raise_failure()
+            return
+        arguments = (path, kind, snapshot(state), then)
+        # Not a daemon: the process does not end before the file is on the disk.
+        self._thread = threading.Thread(target=self._run, args=arguments, name=f"write {path}")
+        self._thread.start()
+
+    def _run(self, path: str, kind: str, state: Mapping[str, Any], then: Callable[[], None]) -> None:
+        try:
+            self.file_system.write_atomic(path, lambda file: torch.save(state, file))
+            then()
+        except (OSError, RuntimeError) as error:  # torch reports a failed write as a RuntimeError
+            cause = error if isinstance(error, OSError) else OSError(str(error).splitlines()[0])
+            self._failure = (path, cause)
+        else:
+            self._done.append((path, kind))
+
+    def wait(self) -> None:
+        """Wait until nothing is in flight."""
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+
+    def raise_failure(self) -> None:
+        """Raise RunError, once, if a file could not be written."""
+        if self._failure is not None:
+            (path, error), self._failure = self._failure, None
+            raise RunError(f"could not write the checkpoint {path}: {error}. Earlier checkpoints are untouched") from error
+
+    def take_done(self) -> list[tuple[str, str]]:
+        """The (path, kind) of every file that became whole since the last call."""
+        done, self._done = self._done, []
+        return done

@@ -1,0 +1,103 @@
+"""scepter-core: a training engine whose every behaviour is a plugin.
+
+The names below are the public interface; each is imported when it is first used, so that `import scepter_core` costs
+next to nothing and never imports torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from scepter_core._version import __version__
+
+if TYPE_CHECKING:
+    from scepter_core.bus import Hook, hookimpl, hookspec
+    from scepter_core.checkpoints import find_checkpoint, read_checkpoint
+    from scepter_core.config import Named, NamedThing, Section
+    from scepter_core.errors import ConfigError, Problem, RunError, ScepterError, Stopped
+    from scepter_core.io import FileSystem
+    from scepter_core.registry import (
+        DATASETS,
+        HOOKS,
+        LR_SCHEDULERS,
+        METRICS,
+        MODELS,
+        OPTIMIZERS,
+        SAMPLERS,
+        SOLVERS,
+    )
+    from scepter_core.runconfig import EnvConfig, RunConfig, dump_config, load_config
+    from scepter_core.runner import run
+    from scepter_core.sections import HookConfig, SolverConfig
+    from scepter_core.solver import BaseSolver, TrainValSolver
+
+_MODULES = {
+    "scepter_core.checkpoints": ("find_checkpoint", "read_checkpoint"),
+    "scepter_core.bus": ("Hook", "hookimpl", "hookspec"),
+    "scepter_core.config": ("Named", "NamedThing", "Section"),
+    "scepter_core.errors": ("ConfigError", "Problem", "RunError", "ScepterError", "Stopped"),
+    "scepter_core.io": ("FileSystem",),
+    "scepter_core.registry": (
+        "DATASETS",
+        "HOOKS",
+        "LR_SCHEDULERS",
+        "METRICS",
+        "MODELS",
+        "OPTIMIZERS",
+        "SAMPLERS",
+        "SOLVERS",
+    ),
+    "scepter_core.runconfig": ("EnvConfig", "RunConfig", "dump_config", "load_config"),
+    "scepter_core.runner": ("run",),
+    "scepter_core.sections": ("HookConfig", "SolverConfig"),
+    "scepter_core.solver": ("BaseSolver", "TrainValSolver"),
+}
+_HOME = {name: module for module, names in _MODULES.items() for name in names}
+
+__all__ = [
+    "DATASETS",
+    "HOOKS",
+    "LR_SCHEDULERS",
+    "METRICS",
+    "MODELS",
+    "OPTIMIZERS",
+    "SAMPLERS",
+    "SOLVERS",
+    "BaseSolver",
+    "ConfigError",
+    "EnvConfig",
+    "FileSystem",
+    "Hook",
+    "HookConfig",
+    "Named",
+    "NamedThing",
+    "Problem",
+    "RunConfig",
+    "RunError",
+    "ScepterError",
+    "Section",
+    "SolverConfig",
+    "Stopped",
+    "TrainValSolver",
+    "__version__",
+    "dump_config",
+    "find_checkpoint",
+    "hookimpl",
+    "hookspec",
+    "load_config",
+    "read_checkpoint",
+    "run",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,146 @@
+"""Reading checkpoint files: whole or not, where they stand, and what is in them; nothing is ever unpickled freely."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from scepter_core.errors import RunError
+
+FOLDER = "checkpoints"
+SUFFIX = ".pth"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointInfo:
+    """One file of WORK_DIR/checkpoints.
+
+    Attributes:
+        path, size: the file, and its length in bytes.
+        damage: what is wrong with it; None when it is whole.
+        step, epoch, updates: where the run stood.
+        position: sorts checkpoints by how far their run had come.
+        metrics: by mode, the metrics of the last epoch.
+    """
+
+    path: str
+    size: int
+    damage: str | None = None
+    step: int = -1
+    epoch: int = -1
+    updates: int = -1
+    position: tuple[int, bool, int] = (-1, False, 0)
+    metrics: dict[str, dict[str, float]] | None = None
+
+
+def has_checkpoints(work_dir: str) -> bool:
+    """Whether WORK_DIR holds checkpoint files of an earlier run."""
+    folder = Path(work_dir, FOLDER)
+    return folder.is_dir() and any(folder.glob(f"*{SUFFIX}"))
+
+
+def read_checkpoint(path: str) -> dict[str, Any]:
+    """The state in the file `path`, with its tensors on the CPU.
+
+    Raises:
+        RunError: the file is missing, damaged, or not one of ours; names it and says which.
+    """
+    damage = _damage(path)
+    if damage is not None:
+        raise RunError(f"cannot read the checkpoint {path}: {damage}")
+    return _load(path, mmap=False)
+
+
+def list_checkpoints(work_dir: str) -> list[CheckpointInfo]:
+    """Every checkpoint file of WORK_DIR, the furthest first, damaged ones last."""
+    folder = Path(work_dir, FOLDER)
+    infos = [_describe(str(path)) for path in sorted(folder.glob(f"*{SUFFIX}"))] if folder.is_dir() else []
+    return sorted(infos, key=lambda info: (info.damage is None, info.position), reverse=True)
+
+
+def newest_checkpoint(work_dir: str, warn: Callable[[str], object]) -> str | None:
+    """The whole checkpoint whose run had come furthest, by its own position; None where there is none.
+
+    Args:
+        warn: told of every damaged file that is passed over.
+    """
+    infos = list_checkpoints(work_dir)
+    for info in infos:
+        if info.damage is not None:
+            warn(f"passing over the checkpoint {info.path}: {info.damage}")
+    return infos[0].path if infos and infos[0].damage is None else None
+
+
+def find_checkpoint(work_dir: str, wanted: str, warn: Callable[[str], object]) -> str | None:
+    """The file that `wanted` means: `auto` (the newest), `best` or `last` of WORK_DIR, or a path.
+
+    Raises:
+        RunError: no, or more than one, `best` or `last`.
+    """
+    if wanted == "auto":
+        return newest_checkpoint(work_dir, warn)
+    if wanted not in ("best", "last"):
+        return wanted
+    found = sorted(str(path) for path in Path(work_dir, FOLDER).glob(f"*-{wanted}{SUFFIX}"))
+    if len(found) != 1:
+        there = ", ".join(found) or "none"
+        raise RunError(f"{wanted}: expected one checkpoint *-{wanted}{SUFFIX} in {work_dir}/{FOLDER}, found {there}")
+    return found[0]
+
+
+def _describe(path: str) -> CheckpointInfo:
+    size = Path(path).stat().st_size
+    damage = _damage(path)
+    if damage is not None:
+        return CheckpointInfo(path, size, damage)
+    try:
+        state = _load(path, mmap=True)
+        position = state["position"]
+        step = state["total_iter"]["train"]
+        return CheckpointInfo(
+            path,
+            size,
+            step=step,
+            epoch=state["epoch"],
+            updates=state["total_updates"],
+            position=(step, not position["in_epoch"], -len(position["pending"])),
+            metrics=state["metrics"]["epoch_outputs"],
+        )
+    except (RunError, KeyError, TypeError) as error:
+        return CheckpointInfo(path, size, str(error) if isinstance(error, RunError) else "not one of this engine's")
+
+
+def _damage(path: str) -> str | None:
+    """What is wrong with the file as a file: every record of the archive carries a checksum, and all are verified."""
+    file = Path(path)
+    if not file.is_file():
+        return "there is no such file"
+    if file.stat().st_size == 0:
+        return "the file is empty"
+    try:
+        with zipfile.ZipFile(file) as archive:
+            if any(record.compress_type != zipfile.ZIP_STORED for record in archive.infolist()):
+                return "not a checkpoint: its records are compressed"
+            broken = archive.testzip()
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError, EOFError) as error:
+        return f"it is damaged or no checkpoint ({error})"
+    return f"it is damaged (checksum of {broken})" if broken else None
+
+
+def _load(path: str, *, mmap: bool) -> dict[str, Any]:
+    import torch
+
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
+    except Exception as error:  # torch raises whatever a strange pickle leads it to
+        raise RunError(f"cannot read the checkpoint {path}: {_first_line(error)}") from None
+    if not isinstance(state, dict) or "format" not in state:
+        raise RunError(f"cannot read the checkpoint {path}: not one of this engine's")
+    return state
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -1,0 +1,74 @@
+"""From the section TRAIN_DATA, EVAL_DATA or TEST_DATA to batches."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import torch.utils.data
+
+from scepter_core.data.loading import LoaderData
+from scepter_core.errors import ConfigError, Problem
+from scepter_core.registry import DATASETS, SAMPLERS
+from scepter_core.sections import LoaderConfig
+
+_TORCH_SAMPLERS = ("RandomSampler", "SequentialSampler", "WeightedRandomSampler", "SubsetRandomSampler")
+
+
+def build_data(section: LoaderConfig, *, mode: str, seed: int, rank: int = 0, logger: Any = None) -> LoaderData:
+    """Build the data set that `section` names and its loader.
+
+    Raises:
+        ConfigError: there would be no batch at all: no samples, or all of them dropped.
+    """
+    dataset = DATASETS.build(section, logger=logger)
+    sampler = section.sampler
+    data = LoaderData(
+        dataset,
+        mode=mode,
+        batch_size=section.batch_size,
+        shuffle=section.shuffle if section.shuffle is not None else mode == "train",
+        drop_last=section.drop_last,
+        seed=seed,
+        rank=rank,
+        make_sampler=(lambda dataset: _build_sampler(sampler, dataset, logger)) if sampler else None,
+        collate=section.collate,
+        options={
+            "num_workers": section.num_workers,
+            "pin_memory": section.pin_memory,
+            "persistent_workers": section.persistent_workers,
+            "prefetch_factor": section.prefetch_factor,
+        },
+    )
+    if data.iterations == 0:
+        raise ConfigError(
+            [
+                Problem(
+                    f"the {mode} data gives no batch: {data.samples} samples, batch size {section.batch_size}, "
+                    f"DROP_LAST {str(section.drop_last).lower()}",
+                    path=f"SOLVER.{mode.upper()}_DATA",
+                    expected="at least one batch in an epoch",
+                    hint="check the data set, or lower BATCH_SIZE, or set DROP_LAST: false",
+                )
+            ]
+        )
+    return data
+
+
+def _build_sampler(section: Any, dataset: Any, logger: Any) -> Any:
+    thing = SAMPLERS.get(section.name)
+    parameters = inspect.signature(thing).parameters  # type: ignore[arg-type]  # a class or a function
+    supplied = {name: dataset for name in ("data_source", "dataset") if name in parameters}
+    return SAMPLERS.build(section, logger=logger, **supplied)
+
+
+def find_sampler(name: str) -> object | None:
+    """The sampler of torch.utils.data called `name`, None where there is none."""
+    if name in _TORCH_SAMPLERS:
+        return getattr(torch.utils.data, name)  # type: ignore[no-any-return]
+    return torch.utils.data.DistributedSampler if name == "DistributedSampler" else None
+
+
+def sampler_names() -> list[str]:
+    """The names that `find_sampler` knows."""
+    return [*_TORCH_SAMPLERS, "DistributedSampler"]

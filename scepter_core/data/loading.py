@@ -1,0 +1,234 @@
+"""Batches of one mode: from any position, the same whatever the number of workers."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
+
+from scepter_core.data.sampling import EpochSampler, KeyedBatch, KeyedBatches
+from scepter_core.data.seeding import get_streams, key, seed_streams, set_streams
+
+
+class KeyedDataset(Dataset[Any]):
+    """A map-style data set whose samples are made under their batch's key, in a worker or not."""
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+
+    def __getitems__(self, batch: KeyedBatch) -> list[Any]:
+        seed_streams(batch.key)
+        fetch = getattr(self.dataset, "__getitems__", None)
+        return list(fetch(batch)) if fetch is not None else [self.dataset[index] for index in batch]
+
+    def __getitem__(self, index: Any) -> Any:
+        return self.dataset[index]
+
+
+class KeyedIterable(IterableDataset[Any]):
+    """An iterable data set whose streams are keyed by (seed, mode, epoch, worker)."""
+
+    def __init__(self, dataset: Any, *, seed: int, mode: str, rank: int) -> None:
+        self.dataset, self.seed, self.mode, self.rank = dataset, seed, mode, rank
+        # Shared memory, so that workers that outlive an epoch see the next one's number.
+        self.epoch = torch.ones((), dtype=torch.int64).share_memory_()
+
+    def __iter__(self) -> Iterator[Any]:
+        worker = get_worker_info()
+        seed_streams(
+            key(self.seed, self.mode, int(self.epoch), "worker", worker.id if worker else 0, self.rank)
+        )
+        yield from self.dataset
+
+
+class LoaderData:
+    """What `solver.datas[mode]` holds: a data set and the loader that makes batches of it.
+
+    Attributes:
+        dataset: the data set that NAME named.
+        sampler: what gives the order: the engine's own, or that of SAMPLER; None for an iterable data set.
+        batch_sampler: groups the sampler's indices; None for an iterable data set.
+        loader: the torch DataLoader.
+        batch_size: samples in a full batch, of this process.
+
+    Args:
+        dataset: map-style, or iterable (anything with `__iter__` and without `__getitem__`, or an IterableDataset).
+        make_sampler: given the data set, returns a sampler; None for the engine's own.
+        collate: joins samples to a batch; None for torch's.
+        seed, mode, rank: what the random keys are made of.
+        options: further arguments of DataLoader (`num_workers`, `pin_memory`, …).
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        *,
+        mode: str,
+        batch_size: int,
+        shuffle: bool,
+        drop_last: bool,
+        seed: int,
+        rank: int = 0,
+        make_sampler: Callable[[Any], Any] | None = None,
+        collate: Callable[[list[Any]], Any] | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.dataset, self.mode, self.batch_size, self.drop_last = dataset, mode, batch_size, drop_last
+        self.sampler: Any = None
+        self.batch_sampler: KeyedBatches | None = None
+        common: dict[str, Any] = {
+            "collate_fn": collate,
+            "worker_init_fn": _leave_signals_to_the_run,
+            "generator": torch.Generator().manual_seed(key(seed, mode, "loader")),
+            **(options or {}),
+        }
+        if self.is_iterable:
+            self._iterable = KeyedIterable(dataset, seed=seed, mode=mode, rank=rank)
+            self.loader: DataLoader[Any] = DataLoader(
+                self._iterable, batch_size=batch_size, drop_last=drop_last, **common
+            )
+        else:
+            size = len(dataset) if hasattr(dataset, "__len__") else 0
+            self.sampler = (
+                make_sampler(dataset)
+                if make_sampler
+                else EpochSampler(size, shuffle=shuffle, seed=seed, mode=mode)
+            )
+            self.batch_sampler = KeyedBatches(
+                self.sampler, batch_size, drop_last, seed=seed, mode=mode, rank=rank
+            )
+            self.loader = DataLoader(KeyedDataset(dataset), batch_sampler=self.batch_sampler, **common)
+
+    @property
+    def is_iterable(self) -> bool:
+        """Whether the data set can only be read from front to back."""
+        return isinstance(self.dataset, IterableDataset) or not hasattr(self.dataset, "__getitem__")
+
+    @property
+    def samples(self) -> int | None:
+        """Samples in the data set, None where it has no length."""
+        try:
+            return len(self.dataset)
+        except TypeError:
+            return None
+
+    @property
+    def iterations(self) -> int:
+        """Batches in an epoch, -1 where nobody knows."""
+        try:
+            if self.batch_sampler is not None:
+                return len(self.batch_sampler)
+        except TypeError:
+            return -1
+        if self.samples is None:
+            return -1
+        return self.samples // self.batch_size if self.drop_last else -(-self.samples // self.batch_size)
+
+    def batches(self, epoch: int, start: int = 0) -> Iterator[tuple[Any, bool]]:
+        """The batches of `epoch` (from 1) without its first `start`, each with whether it is the epoch's last.
+
+        A map-style data set begins there without reading what comes before. An iterable one is read up to there.
+        """
+        if self.batch_sampler is not None:
+            self.batch_sampler.seek(epoch, start)
+            last = self.iterations - 1
+            if last >= 0:
+                for number, batch in enumerate(self.loader, start):
+                    yield batch, number == last
+                return
+            source: Iterator[Any] = iter(self.loader)
+        else:
+            self._iterable.epoch.fill_(epoch)
+            source = self._with_own_streams(iter(self.loader))
+            for _ in range(start):
+                next(source, None)
+        yield from _marking_the_last(source)
+
+    def _with_own_streams(self, source: Iterator[Any]) -> Iterator[Any]:
+        # Read in the run's own process, an iterable data set must not see the streams that the steps draw from.
+        if self.loader.num_workers > 0:
+            yield from source
+            return
+        own = None
+        while True:
+            steps = get_streams()
+            if own is not None:
+                set_streams(own)
+            try:
+                batch = next(source)
+            except StopIteration:
+                return
+            finally:
+                own = get_streams()
+                set_streams(steps)
+            yield batch
+
+
+def iterate(data: Any, epoch: int, start: int) -> Iterator[tuple[Any, bool]]:
+    """The batches of `data` from `start` on, each with whether it is the last: of a LoaderData, or of any iterable.
+
+    Of an iterable of batches (a solver's own loader), the first `start` are read and left.
+    """
+    if isinstance(data, LoaderData):
+        yield from data.batches(epoch, start)
+        return
+    source = iter(data)
+    for _ in range(start):
+        next(source, None)
+    yield from _marking_the_last(source)
+
+
+def iterations_of(data: Any) -> int:
+    """Batches in an epoch of `data`, -1 where nobody knows."""
+    if isinstance(data, LoaderData):
+        return data.iterations
+    try:
+        return len(data)
+    except TypeError:
+        return -1
+
+
+def _marking_the_last(source: Iterator[Any]) -> Iterator[tuple[Any, bool]]:
+    missing = object()
+    batch = next(source, missing)
+    while batch is not missing:
+        following = next(source, missing)
+        yield batch, following is missing
+        batch = following
+
+
+def _leave_signals_to_the_run(worker: int) -> None:
+    """Workers end when the run tells them to: Ctrl-C reaches the whole process group, and must not kill them first."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+
+
+def to_device(batch: Any, device: torch.device) -> Any:
+    """`batch` with every tensor in it, at any depth of dicts, lists and tuples, on `device`."""
+    if isinstance(batch, torch.Tensor):
+        return batch.to(device, non_blocking=True)
+    if isinstance(batch, Mapping):
+        return {name: to_device(value, device) for name, value in batch.items()}
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return type(batch)(*(to_device(value, device) for value in batch))
+    if isinstance(batch, list | tuple):
+        return type(batch)(to_device(value, device) for value in batch)
+    return batch
+
+
+def count_samples(batch: Any) -> int:
+    """Samples in `batch`: the first axis of the first tensor that has one, else the length of its first list, else 1."""
+    values = list(batch.values()) if isinstance(batch, Mapping) else [batch]
+    for value in values:
+        if isinstance(value, torch.Tensor) and value.ndim > 0:
+            return int(value.shape[0])
+    for value in values:
+        if isinstance(value, list | tuple):
+            return len(value)
+        if isinstance(value, Mapping) and value:
+            return count_samples(value)
+    return 1

@@ -1,0 +1,64 @@
+"""The run's log: plain lines on standard output, and the same lines in WORK_DIR/LOG_FILE.
+
+The file is opened when the run has something to do: until then its lines wait in memory, so that resuming a finished
+run touches nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from logging.handlers import MemoryHandler
+from pathlib import Path
+
+FORMAT = "%(asctime)s %(levelname)-7s %(message)s"
+_PENDING_LINES = 10_000
+
+
+def make_logger(name: str = "scepter", *, quiet: bool = False, rank: int = 0) -> logging.Logger:
+    """A logger of its own for one run, which prints to standard output.
+
+    Args:
+        quiet: warnings and errors only.
+        rank: any other than 0 prints warnings and errors only.
+    """
+    logger = logging.Logger(name, logging.INFO)
+    console = logging.StreamHandler(sys.stdout)
+    console.setFormatter(logging.Formatter(FORMAT, "%Y-%m-%d %H:%M:%S"))
+    console.setLevel(logging.WARNING if quiet or rank else logging.INFO)
+    logger.addHandler(console)
+    return logger
+
+
+class LogFile:
+    """The log file of a run.
+
+    Args:
+        logger: the logger whose lines it gets, from now on.
+        path: the file; lines are appended.
+    """
+
+    def __init__(self, logger: logging.Logger, path: str) -> None:
+        self.logger, self.path = logger, path
+        self._waiting = MemoryHandler(_PENDING_LINES, flushLevel=logging.CRITICAL + 1)
+        self._file: logging.FileHandler | None = None
+        logger.addHandler(self._waiting)
+
+    def open(self) -> None:
+        """Create the file, or go on at its end, beginning with the lines that waited."""
+        Path(self.path).parent.mkdir(parents=True, exist_ok=True)
+        self._file = logging.FileHandler(self.path, encoding="utf-8")
+        self._file.setFormatter(logging.Formatter(FORMAT, "%Y-%m-%d %H:%M:%S"))
+        self._waiting.setTarget(self._file)
+        self._waiting.close()  # hands its lines over
+        self.logger.removeHandler(self._waiting)
+        self.logger.addHandler(self._file)
+
+    def close(self) -> None:
+        """Close the file; lines that still wait are dropped."""
+        self.logger.removeHandler(self._waiting)
+        self._waiting.setTarget(None)
+        if self._file is not None:
+            self.logger.removeHandler(self._file)
+            self._file.close()
+            self._file = None

@@ -1,0 +1,95 @@
+"""Means of a step's scalar outputs, weighted by batch size, without waiting for the device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+_FOLD_EVERY = 64  # steps whose values are held before they are summed on their device
+
+
+def as_scalar(value: Any) -> torch.Tensor | float | None:
+    """`value` as a detached 0-dim tensor or a float; None where it is no scalar (booleans and text are none)."""
+    if isinstance(value, torch.Tensor):
+        if value.numel() != 1 or value.is_complex() or value.dtype == torch.bool:
+            return None
+        return value.detach().reshape(())
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value)
+
+
+class WeightedMeans:
+    """Sums `value * weight` and `weight` by name; a name counts the steps in which it is there.
+
+    Values stay on their device until `compute`. Sums are double precision where the device has it.
+    """
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget everything."""
+        self._sums: dict[str, torch.Tensor | float] = {}
+        self._weights: dict[str, float] = {}
+        self._held: dict[str, list[torch.Tensor]] = {}
+        self._held_weights: dict[str, list[float]] = {}
+
+    def add(self, outputs: Mapping[str, Any], weight: float) -> None:
+        """Take in the scalars among `outputs`, each counting `weight` (samples); the rest is passed over."""
+        for name, output in outputs.items():
+            value = as_scalar(output)
+            if value is None:
+                continue
+            if isinstance(value, float):
+                self._sums[name] = self._sums.get(name, 0.0) + value * weight
+                self._weights[name] = self._weights.get(name, 0.0) + weight
+                continue
+            held = self._held.setdefault(name, [])
+            held.append(value)
+            self._held_weights.setdefault(name, []).append(weight)
+            if len(held) >= _FOLD_EVERY:
+                self._fold(name)
+
+    def _fold(self, name: str) -> None:
+        values, weights = self._held.pop(name), self._held_weights.pop(name)
+        stacked = torch.stack(values)
+        kind = torch.float32 if stacked.device.type == "mps" else torch.float64
+        factors = torch.tensor(weights, dtype=kind).to(stacked.device, non_blocking=True)
+        total = torch.dot(stacked.to(kind), factors)
+        self._sums[name] = self._sums.get(name, 0.0) + total
+        self._weights[name] = self._weights.get(name, 0.0) + sum(weights)
+
+    def _fold_all(self) -> None:
+        for name in list(self._held):
+            self._fold(name)
+
+    def compute(self) -> dict[str, float]:
+        """The means by name, in the order in which the names first came. Waits for the device once."""
+        self._fold_all()
+        on_device = {name: total for name, total in self._sums.items() if isinstance(total, torch.Tensor)}
+        fetched = dict(zip(on_device, _fetch(list(on_device.values())), strict=True))
+        return {
+            name: fetched.get(name, total) / self._weights[name]  # type: ignore[operator]
+            for name, total in self._sums.items()
+            if self._weights[name] > 0
+        }
+
+    def state_dict(self) -> dict[str, dict[str, float]]:
+        """Sums and weights as numbers. Waits for the device."""
+        self._fold_all()
+        return {"sums": {name: float(total) for name, total in self._sums.items()}, "weights": dict(self._weights)}
+
+    def load_state_dict(self, state: Mapping[str, Mapping[str, float]]) -> None:
+        """Put back what `state_dict` gave."""
+        self.reset()
+        self._sums, self._weights = dict(state["sums"]), dict(state["weights"])
+
+
+def _fetch(values: list[torch.Tensor]) -> list[float]:
+    if not values:
+        return []
+    device = values[0].device
+    return torch.stack([value.to(device) for value in values]).tolist()  # type: ignore[no-any-return]

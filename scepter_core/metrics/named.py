@@ -1,0 +1,184 @@
+"""The METRICS of a configuration: built, fed by key, reset between epochs, and saved with the run."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from scepter_core.errors import ConfigError, Problem, RunError
+from scepter_core.registry import METRICS
+from scepter_core.sections import MODES, MetricKeys
+
+_TORCHMETRICS = (
+    "torchmetrics",
+    "torchmetrics.classification",
+    "torchmetrics.regression",
+    "torchmetrics.aggregation",
+    "torchmetrics.clustering",
+    "torchmetrics.nominal",
+    "torchmetrics.retrieval",
+    "torchmetrics.segmentation",
+    "torchmetrics.image",
+    "torchmetrics.audio",
+    "torchmetrics.text",
+)
+
+
+def find_metric(name: str) -> object | None:
+    """The metric class called `name`: ours, or that of torchmetrics; None where there is none."""
+    from torchmetrics import Metric
+
+    from scepter_core.metrics.accuracy import AccuracyMetric
+
+    if name == "AccuracyMetric":
+        return AccuracyMetric
+    for module in _TORCHMETRICS:
+        found = getattr(importlib.import_module(module), name, None)
+        if isinstance(found, type) and issubclass(found, Metric):
+            return found
+    return None
+
+
+def metric_names() -> list[str]:
+    """The names that `find_metric` knows."""
+    import torchmetrics
+
+    return ["AccuracyMetric", *(name for name in torchmetrics.__all__ if name[:1].isupper())]
+
+
+class _Slot:
+    """One entry of METRICS, with a metric of its own for each mode: an eval in mid-epoch must not mix with training."""
+
+    def __init__(self, section: MetricKeys, metric: Any, device: torch.device) -> None:
+        self.section = section
+        self.name = section.log_name or _snake_case(section.name)
+        self.named = section.log_name is not None
+        if isinstance(metric, torch.nn.Module):
+            metric = metric.to(device)
+        self.metrics: dict[str, Any] = {mode: copy.deepcopy(metric) for mode in MODES}
+        self.updates = dict.fromkeys(MODES, 0)
+        self.given_up = False  # in training: the entries are not there
+
+    def applies(self, mode: str) -> bool:
+        if self.section.modes is not None:
+            return mode in self.section.modes
+        return not (mode == "train" and self.given_up)
+
+
+class NamedMetrics:
+    """All metrics of a run.
+
+    Args:
+        sections: the entries of METRICS.
+        device: where their states live.
+        logger: hears once when a metric has no use in training.
+    """
+
+    def __init__(self, sections: Sequence[MetricKeys], device: torch.device, logger: Any) -> None:
+        self.logger = logger
+        self._slots = [_Slot(section, METRICS.build(section, logger=logger), device) for section in sections]
+        names = [slot.name for slot in self._slots]
+        problems = [
+            Problem(
+                f"two metrics are called {slot.name}",
+                path=f"SOLVER.METRICS[{number}]",
+                hint="give one of them a LOG_NAME of its own",
+            )
+            for number, slot in enumerate(self._slots)
+            if slot.name in names[:number]
+        ]
+        if problems:
+            raise ConfigError(problems)
+
+    def reset(self, mode: str) -> None:
+        """Begin an epoch of `mode`."""
+        for slot in self._slots:
+            slot.metrics[mode].reset()
+            slot.updates[mode] = 0
+
+    def update(self, mode: str, outputs: Mapping[str, Any], batch: Any) -> None:
+        """Feed every metric of `mode` from the outputs, else from the batch."""
+        for slot in self._slots:
+            if not slot.applies(mode):
+                continue
+            values = [_look_up(path, outputs, batch) for path in slot.section.keys]
+            missing = [path for path, value in zip(slot.section.keys, values, strict=True) if value is None]
+            if not missing:
+                with torch.no_grad():
+                    slot.metrics[mode].update(*values)
+                slot.updates[mode] += 1
+            elif mode == "train" and slot.section.modes is None:
+                slot.given_up = True
+                self.logger.info(
+                    "metric %s is not computed in training: its outputs have no %s", slot.name, ", ".join(missing)
+                )
+            else:
+                there = sorted({*outputs, *(batch if isinstance(batch, Mapping) else ())})
+                raise RunError(
+                    f"METRICS {slot.section.name}: {mode} has no {', '.join(missing)}; "
+                    f"outputs and batch hold: {', '.join(there) or 'nothing'}"
+                )
+
+    def compute(self, mode: str) -> dict[str, float]:
+        """The metrics of the epoch of `mode`, by name; those that saw no batch are left out."""
+        results: dict[str, float] = {}
+        for slot in self._slots:
+            if slot.updates[mode] == 0:
+                continue
+            result = slot.metrics[mode].compute()
+            if isinstance(result, Mapping):
+                for key, value in result.items():
+                    results[f"{slot.name}_{key}" if slot.named else str(key)] = float(value)
+            elif isinstance(result, torch.Tensor) and result.numel() > 1:
+                for place, value in enumerate(result.flatten().tolist()):
+                    results[f"{slot.name}_{place}"] = float(value)
+            else:
+                results[slot.name] = float(result)
+        return results
+
+    def state_dict(self) -> dict[str, Any]:
+        """The states of an epoch that is under way, by metric and mode."""
+        return {
+            slot.name: {mode: {"updates": slot.updates[mode], "state": _state(slot.metrics[mode])} for mode in MODES}
+            for slot in self._slots
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Put back what `state_dict` gave; a metric that was not there begins anew."""
+        for slot in self._slots:
+            for mode, saved in state.get(slot.name, {}).items():
+                slot.updates[mode] = saved["updates"]
+                _restore(slot.metrics[mode], saved)
+
+
+def _state(metric: Any) -> dict[str, Any]:
+    state = metric.metric_state if hasattr(metric, "metric_state") else metric.state_dict()
+    return {name: list(value) if isinstance(value, list) else value for name, value in state.items()}
+
+
+def _restore(metric: Any, saved: Mapping[str, Any]) -> None:
+    if not hasattr(metric, "metric_state"):
+        metric.load_state_dict(saved["state"])
+        return
+    for name, value in saved["state"].items():
+        setattr(metric, name, value.to(metric.device) if isinstance(value, torch.Tensor) else value)
+    metric._update_count = saved["updates"]  # torchmetrics warns at compute() when it saw no update
+
+
+def _look_up(path: str, *sources: Any) -> Any:
+    for source in sources:
+        value = source
+        for part in path.split("."):
+            value = value.get(part) if isinstance(value, Mapping) else None
+        if value is not None:
+            return value
+    return None
+
+
+def _snake_case(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name.removesuffix("Metric") or name).lower()

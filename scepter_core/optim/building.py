@@ -1,0 +1,130 @@
+"""From the sections OPTIMIZER and LR_SCHEDULER to torch objects over a model's parameters."""
+
+from __future__ import annotations
+
+import fnmatch
+import warnings
+from typing import Any
+
+from torch import nn
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+from scepter_core.config import keywords
+from scepter_core.errors import ConfigError, Problem, did_you_mean
+from scepter_core.registry import LR_SCHEDULERS, OPTIMIZERS
+from scepter_core.sections import OptimizerKeys, ParamGroupConfig, SchedulerKeys
+
+_RENAMED = {"LEARNING_RATE": "lr"}
+
+
+def build_optimizer(section: OptimizerKeys, model: nn.Module) -> Optimizer:
+    """The optimizer that `section` names, over the parameters of `model` that take a gradient.
+
+    Parameter groups: group 0 holds what no entry of PARAM_GROUPS takes (left out when empty), then one group an entry.
+
+    Raises:
+        ConfigError: no parameters at all, an entry that fits none, or an entry with a key that the optimizer lacks.
+    """
+    groups = _group_parameters(section, model)
+    arguments = keywords(section)
+    arguments.pop("param_groups", None)
+    fused = arguments.pop("fused", None) if section.fused == "auto" else section.fused
+    if fused == "auto" and _may_fuse(section, arguments, model):
+        try:
+            return _construct(section, groups, arguments | {"fused": True})
+        except RuntimeError:  # the class has a fused form, and not for these parameters
+            pass
+    if fused not in (None, "auto"):
+        arguments["fused"] = fused
+    return _construct(section, groups, arguments)
+
+
+def _construct(section: OptimizerKeys, groups: list[dict[str, Any]], arguments: dict[str, Any]) -> Optimizer:
+    fresh = [dict(group) for group in groups]  # the constructor writes its defaults into them
+    optimizer = OPTIMIZERS.get(section.name)(fresh, **arguments)  # type: ignore[operator]
+    unknown = [
+        Problem(
+            "the optimizer has no such option",
+            path=f"SOLVER.OPTIMIZER.PARAM_GROUPS[{number}].{name.upper()}",
+            hint=did_you_mean(name, optimizer.defaults),
+        )
+        for number, entry in enumerate(section.param_groups)
+        for name in _overrides(entry)
+        if name not in optimizer.defaults
+    ]
+    if unknown:
+        raise ConfigError(unknown)
+    return optimizer  # type: ignore[no-any-return]
+
+
+def _may_fuse(section: OptimizerKeys, arguments: dict[str, Any], model: nn.Module) -> bool:
+    if "FUSED" not in getattr(type(section), "__scepter_keywords__", {}):
+        return False
+    sparse = any(getattr(module, "sparse", False) for module in model.modules())
+    return not (sparse or arguments.get("foreach") or arguments.get("differentiable"))
+
+
+def _group_parameters(section: OptimizerKeys, model: nn.Module) -> list[dict[str, Any]]:
+    named = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    if not named:
+        raise ConfigError(
+            [Problem("the model has no parameter that takes a gradient", path="SOLVER.OPTIMIZER")]
+        )
+    problems: list[Problem] = []
+    groups: list[dict[str, Any]] = []
+    left = dict(named)
+    for number, entry in enumerate(section.param_groups):
+        patterns = [entry.pattern] if isinstance(entry.pattern, str) else entry.pattern
+        taken = [name for name in left if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)]
+        if not taken:
+            problems.append(
+                Problem(
+                    "no parameter is left that fits",
+                    path=f"SOLVER.OPTIMIZER.PARAM_GROUPS[{number}].PATTERN",
+                    found=", ".join(patterns),
+                    expected="a shell pattern of names such as " + ", ".join(list(left or named)[:5]),
+                )
+            )
+        groups.append({"params": [left.pop(name) for name in taken], **_overrides(entry)})
+    if problems:
+        raise ConfigError(problems)
+    return [{"params": list(left.values())}, *groups] if left else groups
+
+
+def _overrides(entry: ParamGroupConfig) -> dict[str, Any]:
+    own = {"LEARNING_RATE": entry.learning_rate} if entry.learning_rate is not None else {}
+    extra = {key: value for key, value in (entry.model_extra or {}).items() if value is not None}
+    return {_RENAMED.get(key, key.lower()): value for key, value in {**own, **extra}.items()}
+
+
+def build_scheduler(section: SchedulerKeys, optimizer: Optimizer, *, planned_updates: int) -> LRScheduler:
+    """The scheduler that `section` names, over `optimizer`.
+
+    `auto` for T_MAX or TOTAL_STEPS, and a OneCycleLR without any total, mean the length of the run.
+
+    Args:
+        planned_updates: updates of the whole run, -1 where nobody knows.
+
+    Raises:
+        ConfigError: the length of the run is asked for and not known.
+    """
+    arguments = keywords(section)
+    automatic = [name for name, value in arguments.items() if value == "auto"]
+    if section.name == "OneCycleLR" and not any(arguments.get(name) for name in ("total_steps", "epochs")):
+        automatic.append("total_steps")
+    for name in automatic:
+        if section.unit != "update" or planned_updates < 1:
+            raise ConfigError(
+                [
+                    Problem(
+                        "the length of the run is not known in the scheduler's unit",
+                        path=f"SOLVER.LR_SCHEDULER.{name.upper()}",
+                        expected="UNIT: update, and MAX_STEPS or a loader with a length; or a number here",
+                    )
+                ]
+            )
+        arguments[name] = planned_updates
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # torch's advice on call order is for those who call step()
+        return LR_SCHEDULERS.get(section.name)(optimizer, **arguments)  # type: ignore[operator, no-any-return]

@@ -1,0 +1,64 @@
+"""Optimizer and scheduler in a checkpoint: what was reached is the checkpoint's, what was asked for the configuration's."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+
+_RUNNING = ("_step_count", "_last_lr", "_is_initial")  # of a scheduler's private attributes, those that a run moves
+
+
+def configured_options(optimizer: Optimizer) -> list[dict[str, Any]]:
+    """The options of every parameter group as the configuration gave them: taken once, right after building."""
+    return [
+        {name: copy.deepcopy(value) for name, value in group.items() if name != "params"}
+        for group in optimizer.param_groups
+    ]
+
+
+def optimizer_state(optimizer: Optimizer, configured: list[dict[str, Any]]) -> dict[str, Any]:
+    """`optimizer.state_dict()`, with the configured options beside the present ones."""
+    return {**optimizer.state_dict(), "configured": configured}
+
+
+def load_optimizer(optimizer: Optimizer, state: Mapping[str, Any], configured: list[dict[str, Any]]) -> list[str]:
+    """Load `state`; an option that the configuration changed since keeps its new value.
+
+    Returns:
+        one line for each such option, for the log.
+    """
+    saved = state.get("configured") or configured
+    optimizer.load_state_dict({name: value for name, value in state.items() if name != "configured"})
+    notices = []
+    for number, (group, before, now) in enumerate(zip(optimizer.param_groups, saved, configured, strict=True)):
+        for name, value in now.items():
+            if name in before and before[name] != value:
+                group[name] = copy.deepcopy(value)
+                notices.append(f"parameter group {number}: {name} was {before[name]}, is now {value}")
+    return notices
+
+
+def load_scheduler(scheduler: LRScheduler, state: Mapping[str, Any]) -> list[str]:
+    """Load where the scheduler stood; its own numbers (T_MAX, GAMMA, …) stay the configuration's.
+
+    Returns:
+        one line for each number that differs from the checkpoint's, for the log.
+    """
+    given = set(inspect.signature(type(scheduler)).parameters) - {"last_epoch"}
+    moved = {
+        name: value
+        for name, value in state.items()
+        if name not in given and (not name.startswith("_") or name in _RUNNING) and name != "base_lrs"
+    }
+    differing = [
+        f"LR_SCHEDULER.{name.upper()} was {state[name]}, is now {getattr(scheduler, name)}"
+        for name in sorted(given & state.keys())
+        if isinstance(state[name], int | float | str) and getattr(scheduler, name, None) != state[name]
+    ]
+    scheduler.load_state_dict(moved)
+    return differing

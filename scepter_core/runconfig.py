@@ -1,0 +1,252 @@
+"""The whole configuration of a run: ENV, SOLVER and the modules to import, read, validated, and written back."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from collections.abc import Mapping as AbstractMapping
+from collections.abc import Sequence as AbstractSequence
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field, field_validator
+
+from scepter_core import discovery, registry
+from scepter_core.config.compose import compose, finish
+from scepter_core.config.dump import dump, verbatim
+from scepter_core.config.nodes import Entry, Mapping, Node, Scalar, Sequence, source_text
+from scepter_core.config.nodes import from_python as node_from_python
+from scepter_core.config.section import NamedThing, Section, UnknownName, keys_of
+from scepter_core.config.validate import validate
+from scepter_core.errors import ConfigError, Mark, Problem
+
+
+class EnvConfig(Section):
+    """The keys of ENV: the process that the run lives in."""
+
+    seed: int = Field(0, ge=0, description="Everything random in the run follows from it.")
+    backend: Literal["auto", "gloo", "nccl"] = Field("auto", description="How processes talk, when there are several.")
+    strategy: Literal["auto", "single", "ddp", "fsdp"] = Field("auto", description="How the model spreads over processes.")
+    device: str = Field("auto", description="cpu, cuda, cuda:1, mps, or auto: the best there is.")
+    deterministic: bool = Field(False, description="Use deterministic algorithms only.")
+    cudnn_deterministic: bool | None = Field(None, description="cuDNN's own switch. Default: DETERMINISTIC.")
+    cudnn_benchmark: bool | None = Field(None, description="Let cuDNN try its algorithms. Default: torch's.")
+    sync_bn: bool = Field(False, description="Batch norm over all processes.")
+    compile: bool = Field(False, description="Run the model through torch.compile.")
+    use_pl: bool = Field(False, description="The loop is lightning's; needs the engine plugin of that name.")
+
+    @field_validator("device")
+    @classmethod
+    def _is_device(cls, device: str) -> str:
+        kind, colon, index = device.partition(":")
+        numbered = kind == "cuda" and index.isascii() and index.isdigit()
+        if kind not in ("auto", "cpu", "cuda", "mps") or (colon and not numbered):
+            raise ValueError("must be cpu, cuda, cuda:N, mps or auto")
+        return device
+
+    @field_validator("strategy")
+    @classmethod
+    def _is_one_process(cls, strategy: str) -> str:
+        if strategy in ("ddp", "fsdp"):
+            raise ValueError(f"{strategy} needs several processes, and this version runs one; use single or auto")
+        return strategy
+
+    @field_validator("use_pl")
+    @classmethod
+    def _has_engine(cls, use_pl: bool) -> bool:
+        if use_pl and "lightning" not in registry.ENGINES.names():
+            raise ValueError("needs an engine plugin named lightning, and none is installed")
+        return use_pl
+
+
+class RunConfig(Section):
+    """A whole configuration: `cfg.SOLVER`, `cfg.ENV`, `cfg.PLUGINS`, `cfg.META`."""
+
+    plugins: list[str] = Field([], description="Local modules and files to import first.")
+    env: EnvConfig = Field(default_factory=EnvConfig, description="The process environment.")
+    solver: Annotated[Section, NamedThing("solvers")] = Field(description="The solver and all that it builds.")
+    meta: Any = Field(None, description="Notes of any form; kept, not read.")
+
+
+def load_config(
+    path: str | os.PathLike[str], overrides: AbstractSequence[str] = (), plugins: AbstractSequence[str] = ()
+) -> RunConfig:
+    """Read and validate a configuration file.
+
+    Args:
+        path: the YAML file.
+        overrides: `A.B=value` texts, as on the command line; relative code paths in them start at the current folder.
+        plugins: modules or files to import beside those of PLUGINS; relative to the current folder.
+
+    Raises:
+        ConfigError: with every problem of the phase that failed: reading, references and overrides, plugins, sections,
+            and what the hooks find wrong between sections.
+    """
+    return _load(compose(path, overrides, now=datetime.now()), plugins)
+
+
+def from_python(
+    config: AbstractMapping[str, Any], overrides: AbstractSequence[str] = (), plugins: AbstractSequence[str] = ()
+) -> RunConfig:
+    """Validate a configuration given as a dict of the shape of a YAML file; the rest is as with `load_config`."""
+    root = node_from_python(dict(config))
+    if not isinstance(root, Mapping):
+        raise ConfigError("a configuration is a mapping")
+    return _load(finish(root, overrides, now=datetime.now()), plugins)
+
+
+def dump_config(config: RunConfig) -> str:
+    """The resolved configuration as YAML: defaults filled in, code paths absolute, references as written.
+
+    Reading it gives an equal configuration. A key whose default follows another key stays empty.
+    """
+    items = [_plugin_text(config, place, plugin) for place, plugin in enumerate(config.plugins)]
+    return dump(config, {"PLUGINS": items} if items else {})
+
+
+# --------------------------------------------------------------------------------------------------------- loading
+
+
+def _load(root: Mapping, plugins: AbstractSequence[str]) -> RunConfig:
+    problems: list[Problem] = []
+    _import_plugins(root, plugins, problems)
+    if problems:
+        raise ConfigError(problems)
+    config = validate(root, RunConfig, path="", resolve=registry.resolve, problems=problems)
+    if config is not None:
+        for section in _sections(config):
+            section._root = config
+        problems += _hook_problems(config)
+    if problems or config is None:
+        raise ConfigError(problems)
+    return config  # type: ignore[no-any-return]  # validate makes what it is given
+
+
+def _import_plugins(root: Mapping, plugins: AbstractSequence[str], problems: list[Problem]) -> None:
+    """Import what PLUGINS and the caller name, and make the tree's PLUGINS say so with absolute paths."""
+    entry = root.entries.get("PLUGINS")
+    if entry is not None and not isinstance(entry.node, Sequence) and not _is_null(entry.node):
+        return  # no list: validation says so
+    written = list(entry.node.items) if entry is not None and isinstance(entry.node, Sequence) else []
+    if any(not isinstance(item, Scalar) or item.is_null for item in written):
+        return
+    scalars = [item for item in written if isinstance(item, Scalar)]
+    here = [Scalar(None, str(plugin), plain=False, value=str(plugin)) for plugin in plugins]
+    resolved: dict[str, Scalar] = {}
+    for scalar in (*scalars, *here):
+        text = absolute_plugin(scalar.text, folder_of(scalar.mark))
+        resolved.setdefault(text, Scalar(scalar.mark, text, plain=False, value=text, raw=_raw_plugin(scalar)))
+    discovery.forget_local([Path(text) for text in resolved if os.path.isabs(text)])  # noqa: PTH117
+    for place, (text, scalar) in enumerate(resolved.items()):
+        try:
+            discovery.import_local(text, folder_of(scalar.mark))
+        except ConfigError as error:
+            path = f"PLUGINS[{place}]" if scalar.mark else ""
+            problems += [Problem(p.message, path, scalar.mark, p.found, p.expected, p.hint) for p in error.problems]
+    if resolved:
+        key_mark, mark = (entry.key_mark, entry.node.mark) if entry else (root.mark, root.mark)
+        root.entries["PLUGINS"] = Entry(key_mark, Sequence(mark, list(resolved.values())))
+
+
+def _is_null(node: Node) -> bool:
+    return isinstance(node, Scalar) and node.is_null
+
+
+def folder_of(mark: Mark | None) -> Path:
+    """The folder that relative code paths written at `mark` start from: the file's, else the current one."""
+    in_file = mark is not None and mark.line
+    return Path(os.path.abspath(os.path.dirname(mark.file))) if mark and in_file else Path.cwd()  # noqa: PTH100, PTH120
+
+
+def is_path(plugin: str) -> bool:
+    """Whether an entry of PLUGINS is a file, and not a module's name."""
+    return plugin.endswith(".py") or "/" in plugin or "\\" in plugin or plugin in (".", "..")
+
+
+def absolute_plugin(plugin: str, folder: Path) -> str:
+    """The entry with its path absolute; a module's name as it is."""
+    if not is_path(plugin) or "\0" in plugin:
+        return plugin
+    return os.path.abspath(os.path.join(folder, os.path.expanduser(plugin)))  # noqa: PTH100, PTH111, PTH118
+
+
+def _raw_plugin(scalar: Scalar) -> str | None:
+    """The entry's source with its references, made absolute where it is a relative path."""
+    if scalar.raw is None or not is_path(scalar.text) or os.path.isabs(os.path.expanduser(scalar.text)):  # noqa: PTH111, PTH117
+        return scalar.raw
+    return f"{str(folder_of(scalar.mark)).replace('${', '$${')}/{scalar.raw}"
+
+
+def _plugin_text(config: RunConfig, place: int, plugin: str) -> Any:
+    node = config._node.get("PLUGINS") if isinstance(config._node, Mapping) else None
+    item = node.items[place] if isinstance(node, Sequence) and place < len(node.items) else None
+    if isinstance(item, Scalar) and item.raw is not None and item.text == plugin:
+        return verbatim(item)
+    return absolute_plugin(plugin, Path.cwd())
+
+
+# ------------------------------------------------------------------------------------------------- across sections
+
+
+def _sections(value: Any) -> Iterator[Section]:
+    """The section and all below it."""
+    if isinstance(value, Section):
+        yield value
+    if isinstance(value, BaseModel):
+        below = [*value.__dict__.values(), *(value.model_extra or {}).values()]
+    elif isinstance(value, dict):
+        below = list(value.values())
+    else:
+        below = list(value) if isinstance(value, list | tuple) else []
+    for item in below:
+        yield from _sections(item)
+
+
+def _hook_problems(config: RunConfig) -> list[Problem]:
+    """What hooks find wrong between their section and the rest, and roles that are taken twice."""
+    problems: list[Problem] = []
+    for key, hooks in _hook_lists(config.solver):
+        by_role: dict[str, str] = {}
+        for place, section in enumerate(hooks):
+            path = f"SOLVER.{key}[{place}]"
+            hook = registry.HOOKS.get(section["NAME"])
+            role = getattr(hook, "role", None)
+            if role is not None and role in by_role:
+                message = f"a second hook of the role {role!r}, which {by_role[role]} has already"
+                problems.append(_at(section, "NAME", path, message, "of each role a mode has one hook at most"))
+            elif role is not None:
+                by_role[role] = f"{path} ({section['NAME']})"
+            check = getattr(hook, "check", None)
+            if check is not None:
+                problems += [_at(section, name, path, message) for name, message in check(section, config) or ()]
+    return problems
+
+
+def _hook_lists(solver: Section) -> Iterator[tuple[str, list[Section]]]:
+    fields = type(solver).__pydantic_fields__
+    for key, name in keys_of(type(solver)).items():
+        if NamedThing("hooks") in fields[name].metadata:
+            yield key, getattr(solver, name) or []
+
+
+def _at(section: Section, key: str, path: str, message: str, hint: str | None = None) -> Problem:
+    """A problem of a validated section, at the key where that was written, else at the section."""
+    node = section._node
+    below = node.get(key) if isinstance(node, Mapping) else None
+    where = below or node
+    found = source_text(below) if below is not None else None
+    return Problem(message, f"{path}.{key}" if key else path, where.mark if where else None, found, hint=hint)
+
+
+__all__ = [
+    "EnvConfig",
+    "RunConfig",
+    "UnknownName",
+    "absolute_plugin",
+    "dump_config",
+    "folder_of",
+    "from_python",
+    "is_path",
+    "load_config",
+]

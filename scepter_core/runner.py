@@ -1,0 +1,139 @@
+"""A whole run from a configuration: what `scepter run`, `eval` and `test` do, and `scepter_core.run` from Python."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from scepter_core.checkpoints import FOLDER, find_checkpoint, has_checkpoints, read_checkpoint
+from scepter_core.errors import ConfigError, Problem
+from scepter_core.registry import SOLVERS
+from scepter_core.runconfig import RunConfig, load_config
+
+if TYPE_CHECKING:
+    from scepter_core.solver import BaseSolver
+
+# What a run leaves in WORK_DIR, by name: all that --overwrite removes.
+_LEFT_BY_A_RUN = (FOLDER, "config.yaml", "metrics.jsonl", "tensorboard", "safetensors", "probe", "eval")
+
+
+def run(
+    config: str | Path | Mapping[str, Any] | RunConfig,
+    overrides: Sequence[str] = (),
+    *,
+    plugins: Sequence[str] = (),
+    mode: str | None = None,
+    resume: str | None = None,
+    overwrite: bool = False,
+    max_seconds: float | None = None,
+    logger: logging.Logger | None = None,
+) -> BaseSolver:
+    """Run what a configuration says, to its end.
+
+    Args:
+        config: path of a YAML file, the same as a dict, or what `load_config` gave.
+        overrides: `KEY.PATH=value`, as on the command line.
+        plugins: local modules to import first, beside those under PLUGINS.
+        mode: `eval` or `test`: only that, with the weights of `resume`.
+        resume: `auto`, or a path; for eval and test also `best` and `last` (default: the newest).
+        overwrite: remove what an earlier run left in WORK_DIR.
+        max_seconds: end, as by SIGTERM, when that many seconds have passed.
+        logger: where lines go; by default standard output.
+
+    Returns:
+        the solver, at its end.
+
+    Raises:
+        ConfigError: before anything is done.
+        Stopped: ended by a signal or by its time, after a checkpoint where a hook takes them.
+    """
+    started = time.monotonic()
+    cfg = config if isinstance(config, RunConfig) else load_config(config, overrides, plugins)
+    settings: Any = cfg.solver
+    if mode is not None:
+        if getattr(settings, f"{mode}_data") is None:
+            raise ConfigError([Problem("required key is missing", path=f"SOLVER.{mode.upper()}_DATA")])
+        settings.mode = mode
+    elif resume is not None:
+        settings.resume_from = resume
+    work_dir = settings.work_dir
+    if settings.trains:
+        if overwrite:
+            _remove_earlier_run(work_dir, settings.log_file)
+        elif settings.resume_from is None:
+            refuse_to_overwrite(work_dir)
+    solver: BaseSolver = SOLVERS.build(settings, logger=logger)  # type: ignore[assignment]
+    if max_seconds is not None:
+        solver.deadline = started + max_seconds
+    if mode is not None:
+        solver.resume_from = None
+    solver.set_up_pre()
+    solver.set_up()
+    if mode is not None:
+        _take_weights(solver, resume or "auto")
+    with _signals(solver):
+        solver.solve()
+    return solver
+
+
+def refuse_to_overwrite(work_dir: str) -> None:
+    """Raise ConfigError where WORK_DIR holds the checkpoints of an earlier run."""
+    if has_checkpoints(work_dir):
+        raise ConfigError(
+            [
+                Problem(
+                    f"{work_dir} holds the checkpoints of an earlier run, and a new one would mix with them",
+                    path="SOLVER.WORK_DIR",
+                    hint="--resume auto goes on from the newest; --overwrite removes the earlier run; or set another "
+                    "SOLVER.WORK_DIR",
+                )
+            ]
+        )
+
+
+def _remove_earlier_run(work_dir: str, log_file: str | None) -> None:
+    for name in (*_LEFT_BY_A_RUN, *((log_file,) if log_file else ())):
+        path = Path(work_dir, name)
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def _take_weights(solver: BaseSolver, wanted: str) -> None:
+    path = find_checkpoint(solver.work_dir, wanted, solver.logger.warning)
+    if path is None:
+        solver.logger.warning(
+            "NO CHECKPOINT in %s: the weights are those that the model was made with, untrained", solver.work_dir
+        )
+        return
+    solver.load_checkpoint(read_checkpoint(path))
+    solver.logger.info("weights of %s (epoch %d, step %d)", path, solver.epoch, solver.train_steps)
+
+
+@contextmanager
+def _signals(solver: BaseSolver) -> Iterator[None]:
+    """While the run lasts, SIGINT and SIGTERM end it after the present step; a second SIGINT at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may handle signals
+        return
+
+    def stop(signum: int, frame: FrameType | None) -> None:
+        solver.request_stop(signum)
+        if signum == signal.SIGINT:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    before = {signum: signal.signal(signum, stop) for signum in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for signum, handler in before.items():
+            signal.signal(signum, handler)

@@ -1,0 +1,132 @@
+"""The sections of a configuration that are the engine's own, as pydantic models.
+
+A key is the field's name in upper case. What a NAME brings (a dataset's, an optimizer's, a hook's own keys) is joined
+to these by the registry. Importing this module imports no torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field, PositiveInt, model_validator
+
+from scepter_core.config import Named, NamedThing, Section
+
+MODES = ("train", "eval", "test")
+Mode = Literal["train", "eval", "test"]
+Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class HookConfig(Named):
+    """The keys of every hook."""
+
+    priority: int = Field(0, description="Hooks of the same event run in ascending priority.")
+
+
+class LoaderConfig(Named):
+    """The keys of TRAIN_DATA, EVAL_DATA and TEST_DATA beside those of the dataset that NAME names."""
+
+    batch_size: PositiveInt = Field(1, description="Samples in a batch, of each process.")
+    num_workers: int = Field(0, ge=0, description="Worker processes that make batches; 0: the run's own process.")
+    pin_memory: bool = Field(False, description="Copy batches to page-locked memory first (accelerators).")
+    shuffle: bool | None = Field(None, description="A new order each epoch. Default: yes for training, no otherwise.")
+    drop_last: bool = Field(False, description="Leave out a last batch that is smaller than BATCH_SIZE.")
+    sampler: Annotated[Section | None, NamedThing("samplers")] = Field(
+        None, description="The sampler that gives the order of the samples, in place of the engine's own."
+    )
+    collate: Callable[..., Any] | None = Field(
+        None, description="`module:function` that joins samples to a batch. Default: torch's."
+    )
+    persistent_workers: bool = Field(False, description="Keep the worker processes between epochs.")
+    prefetch_factor: PositiveInt | None = Field(None, description="Batches that each worker makes ahead.")
+
+    @model_validator(mode="after")
+    def _workers_keys_need_workers(self) -> LoaderConfig:
+        if self.num_workers == 0 and (self.persistent_workers or self.prefetch_factor is not None):
+            raise ValueError("PERSISTENT_WORKERS and PREFETCH_FACTOR need NUM_WORKERS >= 1")
+        return self
+
+
+class ParamGroupConfig(Section):
+    """One entry of PARAM_GROUPS: the parameters it takes, and any key of the optimizer that differs for them."""
+
+    model_config = ConfigDict(extra="allow")
+
+    pattern: str | list[str] = Field(description="Shell patterns of parameter names: `*.bias`, `norm*`, …")
+    learning_rate: Rate | None = Field(None, description="Default: the optimizer's.")
+
+
+class OptimizerKeys(Named):
+    """The keys of OPTIMIZER beside those of the class that NAME names (its parameters, upper case)."""
+
+    fused: bool | Literal["auto"] | None = Field(
+        "auto", description="Use the fused implementation: yes, no, or where it applies (auto)."
+    )
+    param_groups: list[ParamGroupConfig] = Field(
+        [], description="Parameter groups; a parameter goes to the first entry that fits, else to group 0."
+    )
+
+
+class SchedulerKeys(Named):
+    """The keys of LR_SCHEDULER beside those of the class that NAME names (its parameters, upper case)."""
+
+    unit: Literal["epoch", "update"] = Field("epoch", description="What the scheduler's own numbers count.")
+    monitor: str | None = Field(None, description="The epoch metric that ReduceLROnPlateau follows.")
+
+
+class MetricKeys(Named):
+    """The keys of an entry of METRICS beside those of the class that NAME names."""
+
+    keys: list[str] = Field(  # type: ignore[assignment]  # the key KEYS is the specification's; Section has no keys()
+        description="What the metric is given, in this order: entries of the outputs, else of the batch; dotted paths."
+    )
+    modes: list[Mode] | None = Field(
+        None, description="Where it is computed. Default: eval and test, and train where the entries are there."
+    )
+    log_name: str | None = Field(None, description="Its name among the metrics. Default: made from NAME.")
+
+
+class SolverConfig(Named):
+    """The keys of SOLVER that every solver has."""
+
+    mode: Mode | None = Field(None, description="Limit the run to one mode.")
+    work_dir: str = Field(min_length=1, description="Folder of everything that the run writes.")
+    log_file: str | None = Field("std_log.txt", description="The log, in WORK_DIR; null: none.")
+    file_system: None = Field(None, description="Options of remote file systems; this version writes locally.")
+    resume_from: str | None = Field(None, description="A checkpoint to go on from, or `auto`: the newest whole one.")
+    max_epochs: int = Field(-1, ge=-1, description="Training epochs in all; -1: no limit.")
+    max_steps: int = Field(-1, ge=-1, description="Training steps in all; -1: no limit.")
+    accu_step: PositiveInt = Field(1, description="Micro-batches (steps) of one update.")
+    num_folds: PositiveInt = Field(1, description="Epochs in one pass of the loader.")
+    eval_interval: int | None = Field(
+        None, description="Epochs (steps where only MAX_STEPS limits the run) between evals; <= 0: never. Default: 1."
+    )
+    test_interval: int = Field(0, description="As EVAL_INTERVAL, for the test; <= 0: once, at the end.")
+    train_precision: Literal[32, "32", "bf16", 16, "16"] = Field(32, description="Autocast: 32 is none.")
+    train_data: Annotated[Section | None, NamedThing("datasets")] = None
+    eval_data: Annotated[Section | None, NamedThing("datasets")] = None
+    test_data: Annotated[Section | None, NamedThing("datasets")] = None
+    model: Annotated[Section | None, NamedThing("models")] = None
+    optimizer: Annotated[Section | None, NamedThing("optimizers")] = None
+    lr_scheduler: Annotated[Section | None, NamedThing("lr_schedulers")] = None
+    metrics: Annotated[list[Section], NamedThing("metrics")] = []
+    train_hooks: Annotated[list[Section], NamedThing("hooks")] = []
+    eval_hooks: Annotated[list[Section], NamedThing("hooks")] = []
+    test_hooks: Annotated[list[Section], NamedThing("hooks")] = []
+
+    @property
+    def counts_steps(self) -> bool:
+        """Whether intervals count steps: nothing but MAX_STEPS limits the run."""
+        return self.max_steps > 0 and self.max_epochs <= 0
+
+    @property
+    def trains(self) -> bool:
+        """Whether the run has a training part."""
+        return self.train_data is not None and self.mode in (None, "train")
+
+    def runs(self, mode: str) -> bool:
+        """Whether the run has data for `mode`, is not limited to another one, and ever comes to it."""
+        if mode == "eval" and self.trains and self.eval_interval is not None and self.eval_interval <= 0:
+            return False
+        return getattr(self, f"{mode}_data") is not None and self.mode in (None, mode)

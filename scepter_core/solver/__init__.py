@@ -1,0 +1,6 @@
+"""Solvers: the loop that emits events."""
+
+from scepter_core.solver.base import BaseSolver
+from scepter_core.solver.train_val import TrainValSolver
+
+__all__ = ["BaseSolver", "TrainValSolver"]

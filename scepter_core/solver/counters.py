@@ -1,0 +1,56 @@
+"""Where a run stands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from scepter_core.sections import MODES
+
+
+@dataclass
+class Counters:
+    """Every count of a run. All but `epoch` count what is completed.
+
+    Attributes:
+        epoch: the training epoch that is under way, or the last one; from 1, 0 before the first.
+        iter: by mode, iterations of its present epoch.
+        total_iter: by mode, iterations of the run.
+        train_steps: training steps whose forward is done.
+        total_updates: optimizer steps that reached the weights.
+        window: micro-batches in the accumulation window that is open.
+        in_epoch: a training epoch has begun and not ended.
+        pending: the modes that are to come before the next training epoch, in order.
+    """
+
+    epoch: int = 0
+    iter: dict[str, int] = field(default_factory=lambda: dict.fromkeys(MODES, 0))
+    total_iter: dict[str, int] = field(default_factory=lambda: dict.fromkeys(MODES, 0))
+    train_steps: int = 0
+    total_updates: int = 0
+    window: int = 0
+    in_epoch: bool = False
+    pending: list[str] = field(default_factory=list)
+
+    def state_dict(self, mode: str) -> dict[str, Any]:
+        """The counters as a checkpoint has them: at rest, between two iterations of training."""
+        steps = self.train_steps
+        inside = steps - self.total_iter["train"]  # 1 within the after_iter of a training step
+        return {
+            "epoch": self.epoch,
+            "iter": self.iter["train"] + inside,
+            "total_iter": {**self.total_iter, "train": steps},
+            "total_updates": self.total_updates,
+            "position": {"mode": mode, "in_epoch": self.in_epoch, "pending": list(self.pending)},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Put back what `state_dict` gave."""
+        self.epoch = state["epoch"]
+        self.iter["train"] = state["iter"]
+        self.total_iter.update(state["total_iter"])
+        self.train_steps = state["total_iter"]["train"]
+        self.total_updates = state["total_updates"]
+        self.in_epoch = state["position"]["in_epoch"]
+        self.pending = list(state["position"]["pending"])

@@ -1,0 +1,275 @@
+"""How a solver comes to its parts: hooks, data, model, metrics, device, optimizer."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from scepter_core.bus import EventBus, Hook
+from scepter_core.data import build_data, iterations_of, key, seed_streams
+from scepter_core.errors import ConfigError, Problem
+from scepter_core.io import FileSystem
+from scepter_core.logging import LogFile, make_logger
+from scepter_core.metrics import NamedMetrics
+from scepter_core.optim import build_optimizer, build_scheduler
+from scepter_core.optim.state import configured_options
+from scepter_core.registry import HOOKS, MODELS
+from scepter_core.runconfig import EnvConfig, RunConfig
+from scepter_core.sections import MODES, SolverConfig
+from scepter_core.solver.counters import Counters
+
+
+class SolverSetup:
+    """The first half of a solver: everything that is built once. Subclasses override any member."""
+
+    Config = SolverConfig
+
+    def __init__(self, cfg: SolverConfig, logger: Any = None) -> None:
+        """Read the configuration; nothing is built and nothing is written yet.
+
+        Args:
+            cfg: the validated section SOLVER.
+            logger: where lines go; by default a logger of the run's own, to standard output.
+        """
+        self.cfg = cfg
+        self.root: RunConfig | None = cfg._root
+        self.env: EnvConfig = self.root.env if self.root is not None else EnvConfig()
+        self.logger = logger if logger is not None else make_logger()
+        self.file_system = FileSystem()
+        self.work_dir = str(Path(cfg.work_dir).absolute())
+        self.log_file = self.file_system.join(self.work_dir, cfg.log_file) if cfg.log_file else None
+        self.resume_from = cfg.resume_from
+        self.max_epochs, self.max_steps, self.num_folds = cfg.max_epochs, cfg.max_steps, cfg.num_folds
+        self.eval_interval = 1 if cfg.eval_interval is None and not cfg.counts_steps else cfg.eval_interval
+        self.accumulate_step = cfg.accu_step
+        self.rank, self.world_size = 0, 1
+
+        self.bus = EventBus(describe=self.describe_position)
+        self.hooks_dict: dict[str, list[Hook]] = {mode: [] for mode in MODES}
+        self.datas: dict[str, Any] = {}
+        self.model: nn.Module = nn.Module()
+        self.metrics: NamedMetrics | None = None
+        self.optimizer: Any = None
+        self.lr_scheduler: Any = None
+        self.scaler: torch.amp.GradScaler | None = None
+        self.device = torch.device("cpu")
+        self.counters = Counters()
+        self.mode = "train"
+        self._steps_per_epoch = -1
+        self._configured_options: list[dict[str, Any]] = []
+        self._log_file: LogFile | None = None
+
+    def describe_position(self) -> str:
+        """Where the run stands, for messages: `train epoch 1, iteration 3`."""
+        counters = self.counters
+        return f"{self.mode} epoch {counters.epoch}, iteration {counters.iter[self.mode] + 1}"
+
+    def has(self, mode: str) -> bool:
+        """Whether the run has `mode`: its data is there, and MODE does not rule it out."""
+        return self.cfg.runs(mode)
+
+    # --- the two calls of a user -----------------------------------------------------------------------------------
+
+    def set_up_pre(self) -> None:
+        """Set the process up, the log file, the device, the hooks. First of all, once."""
+        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+            raise ConfigError("started as one of several processes (WORLD_SIZE > 1): this version runs in one process")
+        _set_determinism(self.env)
+        self.device = _choose_device(self.env.device)
+        if self.log_file is not None:
+            self._log_file = LogFile(self.logger, self.log_file)
+        self._seed_for("construct_hook")
+        self.construct_hook()
+        self.bus.freeze()
+        self._check_hooks()
+
+    def _check_hooks(self) -> None:
+        hooks = [hook for hooks in self.hooks_dict.values() for hook in hooks]
+        if self.resume_from is not None and not any(getattr(hook, "loads_checkpoints", False) for hook in hooks):
+            raise ConfigError(
+                [
+                    Problem(
+                        "no hook of the run loads checkpoints",
+                        path="SOLVER.RESUME_FROM",
+                        found=self.resume_from,
+                        hint="list CheckpointHook in TRAIN_HOOKS (pip install scepter-checkpoint)",
+                    )
+                ]
+            )
+        if not self.has("train"):
+            return
+        roles = {hook.role for hook in self.hooks_dict["train"]}
+        if "backward" not in roles:
+            self.logger.warning(
+                "no hook in TRAIN_HOOKS computes gradients and steps the optimizer: the weights will not change. "
+                "BackwardHook does (pip install scepter-backward)"
+            )
+        if self.cfg.lr_scheduler is not None and "lr" not in roles:
+            self.logger.warning(
+                "no hook in TRAIN_HOOKS drives LR_SCHEDULER: the learning rates will not follow it. "
+                "LrHook does (pip install scepter-lr)"
+            )
+
+    def set_up(self) -> None:
+        """Build data, model and metrics, place the model, build the optimizer.
+
+        Each part draws its random numbers under a key of its own: none changes another.
+        """
+        for step in (self.construct_data, self.construct_model, self.construct_metrics, self.model_to_device):
+            self._seed_for(step.__name__)
+            step()
+        self._steps_per_epoch = iterations_of(self.datas.get("train"))
+        self.init_opti()
+
+    def _seed_for(self, part: str) -> None:
+        seed_streams(key(self.env.seed, part), self.device)
+
+    # --- the parts -------------------------------------------------------------------------------------------------
+
+    def construct_hook(self) -> None:
+        """Build TRAIN_HOOKS, EVAL_HOOKS and TEST_HOOKS into `hooks_dict`, and register them with the bus."""
+        for mode in MODES:
+            for section in getattr(self.cfg, f"{mode}_hooks"):
+                hook = HOOKS.build(section, logger=self.logger)
+                self.hooks_dict[mode].append(hook)
+                self.bus.register(hook, mode)
+
+    def construct_data(self) -> None:
+        """Build TRAIN_DATA, EVAL_DATA and TEST_DATA into `datas`, those that the run has."""
+        for mode in MODES:
+            if self.has(mode):
+                self._seed_for(f"construct_data/{mode}")
+                self.datas[mode] = build_data(
+                    getattr(self.cfg, f"{mode}_data"),
+                    mode=mode,
+                    seed=self.env.seed,
+                    rank=self.rank,
+                    logger=self.logger,
+                )
+
+    def construct_model(self) -> None:
+        """Build MODEL into `model`, in training mode."""
+        if self.cfg.model is None:
+            raise ConfigError([Problem("required key is missing", path="SOLVER.MODEL")])
+        self.model = MODELS.build(self.cfg.model, logger=self.logger)
+        self.model.train()
+
+    def construct_metrics(self) -> None:
+        """Build METRICS into `metrics`."""
+        self.metrics = NamedMetrics(self.cfg.metrics, self.device, self.logger)  # type: ignore[arg-type]
+
+    def model_to_device(self, tg_model_ins: nn.Module | None = None) -> nn.Module | None:
+        """Place a model on the run's device, synchronise and compile it as ENV says.
+
+        Args:
+            tg_model_ins: the model; None for the solver's own.
+
+        Returns:
+            the configured model; None when it was the solver's own.
+        """
+        model = tg_model_ins if tg_model_ins is not None else self.model
+        if self.env.sync_bn and self.world_size > 1:
+            model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
+        model = model.to(self.device)
+        if self.env.compile:
+            model.compile()  # in place: the names of parameters stay the plain model's
+        if tg_model_ins is not None:
+            return model
+        self.model = model
+        return None
+
+    def init_opti(self) -> None:
+        """Build `optimizer`, `lr_scheduler` and, for 16-bit floats, `scaler`."""
+        if self.cfg.optimizer is None or not self.has("train"):
+            return
+        self.optimizer = build_optimizer(self.cfg.optimizer, self.model)  # type: ignore[arg-type]
+        for group in self.optimizer.param_groups:
+            group.setdefault("initial_lr", group["lr"])  # the base rate, whatever the present rate
+        if self.cfg.lr_scheduler is not None:
+            self.lr_scheduler = build_scheduler(
+                self.cfg.lr_scheduler,  # type: ignore[arg-type]
+                self.optimizer,
+                planned_updates=self.planned_updates,
+            )
+        self._configured_options = configured_options(self.optimizer)
+        if str(self.cfg.train_precision) == "16":
+            self.scaler = torch.amp.GradScaler(self.device.type)
+
+    # --- what is known of the run's length -------------------------------------------------------------------------
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Training iterations in an epoch, -1 where the loader has no length."""
+        return self._steps_per_epoch
+
+    @property
+    def updates_per_epoch(self) -> int:
+        """Updates in an epoch, the shorter last window included; -1 where the loader has no length."""
+        steps = self.steps_per_epoch
+        return -(-steps // self.accumulate_step) if steps > 0 else -1
+
+    @property
+    def total_steps(self) -> int:
+        """Training steps of the whole run, -1 where nobody knows."""
+        steps = self.steps_per_epoch
+        limits = []
+        if self.max_steps > 0:
+            limits.append(self.max_steps)
+        if self.max_epochs > 0 and steps > 0:
+            limits.append(self.max_epochs * steps)
+        elif self.max_epochs > 0:
+            return -1
+        return min(limits, default=-1)
+
+    @property
+    def planned_updates(self) -> int:
+        """Updates of the whole run, -1 where nobody knows."""
+        steps, per_epoch = self.total_steps, self.steps_per_epoch
+        if steps < 0:
+            return -1
+        if per_epoch < 1:
+            return -(-steps // self.accumulate_step)
+        epochs, rest = divmod(steps, per_epoch)
+        return epochs * self.updates_per_epoch + -(-rest // self.accumulate_step)
+
+
+def _choose_device(name: str) -> torch.device:
+    if name == "auto":
+        if torch.cuda.is_available():
+            return torch.device("cuda", 0)
+        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+    device = torch.device(name)
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ConfigError(
+            [
+                Problem(
+                    "there is no such device",
+                    path="ENV.DEVICE",
+                    found=name,
+                    expected=f"one of {torch.cuda.device_count()} CUDA devices, cpu, mps, or auto",
+                )
+            ]
+        )
+    if device.type == "mps" and not torch.backends.mps.is_available():
+        raise ConfigError([Problem("there is no such device", path="ENV.DEVICE", found=name, expected="cpu or auto")])
+    return torch.device("cuda", device.index or 0) if device.type == "cuda" else device
+
+
+def _set_determinism(env: EnvConfig) -> None:
+    if env.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS asks for it in deterministic mode
+    if torch.are_deterministic_algorithms_enabled() != env.deterministic:
+        torch.use_deterministic_algorithms(env.deterministic)
+    cudnn_deterministic = env.cudnn_deterministic
+    torch.backends.cudnn.deterministic = env.deterministic if cudnn_deterministic is None else cudnn_deterministic
+    if env.cudnn_benchmark is not None:
+        torch.backends.cudnn.benchmark = env.cudnn_benchmark
+    if not sys.warnoptions:
+        # torch's advice on the order of step() calls is for those who make them; here the hooks do.
+        warnings.filterwarnings("ignore", message=".*lr_scheduler.step.*optimizer.step.*")

@@ -1,0 +1,221 @@
+"""A run's state as one dictionary of plain values and tensors, and back.
+
+Everything in it is read by `torch.load(weights_only=True)`: no object of ours is ever pickled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from scepter_core._version import __version__
+from scepter_core.data import get_streams, set_streams
+from scepter_core.errors import RunError
+from scepter_core.optim import load_optimizer, load_scheduler, optimizer_state
+from scepter_core.registry import origin
+from scepter_core.runconfig import dump_config
+from scepter_core.sections import MODES
+
+if TYPE_CHECKING:
+    from scepter_core.bus import Hook
+    from scepter_core.solver.base import BaseSolver
+
+FORMAT = 1
+_PLAIN = (type(None), bool, int, float, str, bytes, torch.Tensor)
+
+
+def save_state(solver: BaseSolver) -> dict[str, Any]:
+    """The whole resumable state. Tensors are the run's own, not copies: copy before the next step."""
+    hooks = dict(_keyed_hooks(solver))
+    state: dict[str, Any] = {
+        "format": FORMAT,
+        "version": __version__,
+        "model": solver.model.state_dict(),
+        "optimizer": optimizer_state(solver.optimizer, solver._configured_options) if solver.optimizer else None,
+        "lr_scheduler": _scheduler_state(solver.lr_scheduler),
+        "scaler": solver.scaler.state_dict() if solver.scaler else None,
+        **solver.counters.state_dict(solver.mode),
+        "window": _window(solver),
+        "data": {"seed": solver.env.seed, "steps_per_epoch": solver.steps_per_epoch},
+        "rng": {f"rank{solver.rank}": get_streams(solver.device)},
+        "hooks": {name: {"origin": origin(hook), "state": hook.state_dict()} for name, hook in hooks.items()},
+        "metrics": {
+            "means": {mode: means.state_dict() for mode, means in solver.means.items()},
+            "named": solver.metrics.state_dict() if solver.metrics else {},
+            "epoch_outputs": {mode: dict(outputs) for mode, outputs in solver.epoch_outputs.items()},
+        },
+        "config": dump_config(solver.root) if solver.root is not None else "",
+    }
+    _refuse_objects(state, "")
+    return state
+
+
+def load_state(solver: BaseSolver, state: Mapping[str, Any]) -> None:
+    """Put the run where `state` was saved. Either all of it is loaded, or the error comes before any of it.
+
+    Raises:
+        RunError: the state is not one of ours, or of another model or optimizer.
+    """
+    if not isinstance(state, Mapping) or "format" not in state:
+        raise RunError("not a checkpoint of this engine: it has no `format`")
+    if state["format"] != FORMAT:
+        raise RunError(f"the checkpoint has format {state['format']}; this version reads format {FORMAT}")
+    check_weights(solver.model, state["model"])
+    _check_optimizer(solver, state)
+    solver.model.load_state_dict(state["model"])
+    solver.counters.load_state_dict(state)
+    if not solver.has("train"):
+        return  # an eval or a test of these weights: nothing of the training goes on, and its logs stay as they are
+    notices = []
+    if solver.optimizer and state["optimizer"] is not None:
+        notices += load_optimizer(solver.optimizer, state["optimizer"], solver._configured_options)
+    if solver.lr_scheduler is not None and state["lr_scheduler"] is not None:
+        notices += load_scheduler(solver.lr_scheduler, state["lr_scheduler"])
+    if solver.scaler and state["scaler"]:
+        solver.scaler.load_state_dict(state["scaler"])
+    for notice in notices:
+        solver.logger.warning("the configuration changed since the checkpoint: %s", notice)
+    _warn_of_changed_data(solver, state["data"])
+    _load_window(solver, state["window"])
+    _load_metrics(solver, state["metrics"])
+    _load_hooks(solver, state["hooks"])
+    streams = state["rng"].get(f"rank{solver.rank}")
+    if streams is not None:
+        set_streams(streams, solver.device)
+
+
+def weights_for_export(model: nn.Module) -> dict[str, torch.Tensor]:
+    """The tensors of `model.state_dict()`, each contiguous and on the CPU, of tied ones the first name only."""
+    weights: dict[str, torch.Tensor] = {}
+    seen: set[tuple[Any, ...]] = set()
+    for name, value in model.state_dict().items():
+        if not isinstance(value, torch.Tensor):
+            continue  # extra state: no tensor
+        place = (value.device, value.data_ptr(), tuple(value.shape), value.stride())
+        if value.numel() and place in seen:
+            continue
+        seen.add(place)
+        weights[name] = value.detach().to("cpu", copy=True).contiguous()
+    return weights
+
+
+def check_weights(model: nn.Module, weights: Mapping[str, Any]) -> None:
+    """Raise RunError, naming what differs, unless `weights` are of a model with the same names and shapes."""
+    own = model.state_dict()
+    missing, unexpected = sorted(own.keys() - weights.keys()), sorted(weights.keys() - own.keys())
+    shapes = [
+        f"{name} is {tuple(weights[name].shape)}, the model's {tuple(value.shape)}"
+        for name, value in own.items()
+        if isinstance(value, torch.Tensor) and name in weights and weights[name].shape != value.shape
+    ]
+    parts = [
+        f"{label}: {', '.join(names[:5])}{f' and {len(names) - 5} more' if len(names) > 5 else ''}"
+        for label, names in (("lacks", missing), ("has besides", unexpected), ("of another shape", shapes))
+        if names
+    ]
+    if parts:
+        raise RunError(f"the checkpoint is of another model; it {'; '.join(parts)}")
+
+
+def _check_optimizer(solver: BaseSolver, state: Mapping[str, Any]) -> None:
+    saved = state["optimizer"]
+    if solver.optimizer is None or saved is None:
+        return
+    there = [len(group["params"]) for group in saved["param_groups"]]
+    here = [len(group["params"]) for group in solver.optimizer.param_groups]
+    if there != here:
+        raise RunError(f"the checkpoint's optimizer has parameter groups of {there} parameters, this run's {here}")
+    known = set(solver.optimizer.state_dict()["param_groups"][0])
+    if known - set(saved["param_groups"][0]):
+        raise RunError("the checkpoint is of another kind of optimizer")
+
+
+def _scheduler_state(scheduler: Any) -> dict[str, Any] | None:
+    if scheduler is None:
+        return None
+    return {name: value for name, value in scheduler.state_dict().items() if _is_plain(value)}
+
+
+def _window(solver: BaseSolver) -> dict[str, Any] | None:
+    if solver.counters.window == 0 or solver.window_closes:
+        return None
+    gradients = {
+        name: parameter.grad for name, parameter in solver.model.named_parameters() if parameter.grad is not None
+    }
+    return {"count": solver.counters.window, "gradients": gradients}
+
+
+def _load_window(solver: BaseSolver, window: Mapping[str, Any] | None) -> None:
+    solver.counters.window = window["count"] if window else 0
+    for name, parameter in solver.model.named_parameters():
+        gradient = window["gradients"].get(name) if window else None
+        parameter.grad = gradient.to(parameter.device) if gradient is not None else None
+
+
+def _load_metrics(solver: BaseSolver, saved: Mapping[str, Any]) -> None:
+    for mode in MODES:
+        solver.means[mode].load_state_dict(saved["means"][mode])
+        solver.epoch_outputs[mode] = dict(saved["epoch_outputs"].get(mode, {}))
+    if solver.metrics:
+        solver.metrics.load_state_dict(saved["named"])
+
+
+def _warn_of_changed_data(solver: BaseSolver, saved: Mapping[str, Any]) -> None:
+    if saved["seed"] != solver.env.seed:
+        solver.logger.warning("SEED was %s, is now %s: the run will not repeat", saved["seed"], solver.env.seed)
+    if saved["steps_per_epoch"] != solver.steps_per_epoch and solver.has("train"):
+        solver.logger.warning(
+            "an epoch had %s training steps, and has %s now: the order of the data changes",
+            saved["steps_per_epoch"],
+            solver.steps_per_epoch,
+        )
+
+
+def _keyed_hooks(solver: BaseSolver) -> Iterator[tuple[str, Hook]]:
+    """Every hook with the name its state is kept under: mode/NAME, with its own key or ordinal where it has one."""
+    for mode in MODES:
+        seen: dict[str, int] = {}
+        for hook in solver.hooks_dict[mode]:
+            name = f"{mode}/{type(hook).__name__}" + (f":{hook.state_key}" if hook.state_key else "")
+            seen[name] = seen.get(name, 0) + 1
+            yield (name if seen[name] == 1 else f"{name}#{seen[name]}"), hook
+
+
+def _load_hooks(solver: BaseSolver, saved: Mapping[str, Any]) -> None:
+    hooks = dict(_keyed_hooks(solver))
+    for name, entry in saved.items():
+        if name not in hooks:
+            if entry["state"]:
+                solver.logger.warning("the checkpoint has state of %s (%s), which is not listed", name, entry["origin"])
+        elif entry["state"]:
+            hooks[name].load_state_dict(entry["state"])
+    for name in hooks.keys() - saved.keys():
+        solver.logger.warning("the checkpoint has no state of %s: it begins anew", name)
+
+
+def _is_plain(value: Any) -> bool:
+    try:
+        _refuse_objects(value, "")
+    except RunError:
+        return False
+    return True
+
+
+def _refuse_objects(value: Any, path: str) -> None:
+    if isinstance(value, _PLAIN):
+        return
+    if isinstance(value, Mapping):
+        for name, entry in value.items():
+            _refuse_objects(name, path)
+            _refuse_objects(entry, f"{path}.{name}" if path else str(name))
+    elif type(value) in (list, tuple, torch.Size):
+        for number, entry in enumerate(value):
+            _refuse_objects(entry, f"{path}[{number}]")
+    elif not isinstance(value, torch.dtype):
+        raise RunError(
+            f"the state {path} is a {type(value).__module__}.{type(value).__qualname__}: a checkpoint holds numbers, "
+            "text, tensors, and lists and dicts of them, so that reading one runs no code"
+        )
