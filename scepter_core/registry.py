@@ -6,13 +6,11 @@ offers by itself (the optimizers of torch, for one).
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib import import_module, metadata
-from pathlib import Path
+from importlib import import_module
 from typing import Any, TypeVar, cast
 
 from scepter_core import discovery
@@ -30,8 +28,8 @@ from scepter_core.config import (
 )
 from scepter_core.config import Mapping as MappingNode
 from scepter_core.config.section import keys_of
-from scepter_core.discovery import Plugin
-from scepter_core.errors import ConfigError, Problem, did_you_mean
+from scepter_core.discovery import Plugin, origin, source
+from scepter_core.errors import ConfigError, Problem, nearest
 from scepter_core.sections import HookConfig, LoaderConfig, MetricKeys, OptimizerKeys, SchedulerKeys
 
 __all__ = [
@@ -310,13 +308,15 @@ class Registry:
         names, first_party = self.names(), FIRST_PARTY.get(self.kind, {})
         if name in first_party:
             return UnknownName(message, f"pip install {first_party[name]}")
-        near = did_you_mean(name, [*names, *first_party])
+        near = nearest(name, [*first_party, *names])
         if near is None:
             return UnknownName(
                 message, f"there are: {', '.join(names)}" if names else f"no {self.word} is installed"
             )
-        missing = [package for known, package in first_party.items() if known in near and known not in names]
-        return UnknownName(message, f"{near} (pip install {missing[0]})" if missing else near)
+        missing = near in first_party and near not in names
+        return UnknownName(
+            message, f"did you mean {near}?" + (f" (pip install {first_party[near]})" if missing else "")
+        )
 
     def _model(self, thing: Callable[..., object]) -> type[Section]:
         return section_model(thing, common=self.common, supplied=self.supplied, renames=self.renames)
@@ -387,28 +387,6 @@ REGISTRIES: dict[str, Registry] = {
     registry.kind: registry
     for registry in (SOLVERS, HOOKS, MODELS, DATASETS, SAMPLERS, OPTIMIZERS, LR_SCHEDULERS, METRICS, ENGINES)
 }
-
-
-def origin(thing: object) -> str:
-    """Where a class, function or instance comes from, for messages: `scepter-log 0.1.0`, or `my_task.py`."""
-    return " ".join(filter(None, source(thing)))
-
-
-def source(thing: object) -> tuple[str, str]:
-    """Distribution and version of a class, function or instance; of the user's own code its file and ``""``."""
-    made = thing if inspect.isclass(thing) or inspect.isroutine(thing) else type(thing)
-    module = getattr(made, "__module__", None) or "builtins"
-    package = module.partition(".")[0]
-    for plugin in discovery.plugins():
-        if plugin.value.partition(":")[0].partition(".")[0] == package:
-            return plugin.distribution, plugin.version
-    if package == __name__.partition(".")[0]:
-        return discovery.CORE, __version__
-    if not discovery.is_local(package):
-        with contextlib.suppress(metadata.PackageNotFoundError, ValueError):
-            return package, metadata.version(package)
-    file = getattr(sys.modules.get(module), "__file__", None)
-    return (Path(file).name if file else module), ""
 
 
 def resolve(kind: str, name: str) -> type[Section]:

@@ -70,12 +70,14 @@ class RunConfig(Section):
 
 
 def load_config(
-    path: str | os.PathLike[str], overrides: AbstractSequence[str] = (), plugins: AbstractSequence[str] = ()
+    path: str | os.PathLike[str] | AbstractMapping[str, Any],
+    overrides: AbstractSequence[str] = (),
+    plugins: AbstractSequence[str] = (),
 ) -> RunConfig:
-    """Read and validate a configuration file.
+    """Read and validate a configuration.
 
     Args:
-        path: the YAML file.
+        path: the YAML file; or what would stand in it, as a dict.
         overrides: `A.B=value` texts, as on the command line; relative code paths in them start at the current folder.
         plugins: modules or files to import beside those of PLUGINS; relative to the current folder.
 
@@ -83,6 +85,8 @@ def load_config(
         ConfigError: with every problem of the phase that failed: reading, references and overrides, plugins, sections,
             and what the hooks find wrong between sections.
     """
+    if isinstance(path, AbstractMapping):
+        return from_python(path, overrides, plugins)
     return _load(compose(path, overrides, now=datetime.now()), plugins)
 
 
@@ -119,8 +123,14 @@ def _load(root: Mapping, plugins: AbstractSequence[str]) -> RunConfig:
             section._root = config
         problems += _hook_problems(config)
     if problems or config is None:
-        raise ConfigError(problems)
+        raise ConfigError(sorted(problems, key=_position))
     return config  # type: ignore[no-any-return]  # validate makes what it is given
+
+
+def _position(problem: Problem) -> tuple[bool, int, int]:
+    """Sorts problems as a reader of the file meets them, those of overrides last."""
+    mark = problem.mark
+    return (True, 0, 0) if mark is None or not mark.line else (False, mark.line, mark.column)
 
 
 def _import_plugins(root: Mapping, plugins: AbstractSequence[str], problems: list[Problem]) -> None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import logging
 import shutil
 import signal
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from scepter_core.checkpoints import FOLDER, find_checkpoint, has_checkpoints, read_checkpoint
 from scepter_core.errors import ConfigError, Problem
@@ -82,6 +84,49 @@ def run(
     with _signals(solver):
         solver.solve()
     return solver
+
+
+def fast_dev_run(
+    config: str | Path | Mapping[str, Any] | RunConfig,
+    overrides: Sequence[str] = (),
+    *,
+    plugins: Sequence[str] = (),
+    logger: logging.Logger | None = None,
+) -> BaseSolver:
+    """Two steps of each mode, a save, a resume of it and two steps more, all in a temporary folder.
+
+    What it finds is found before a long run does: a mistake in the data, the model, a hook, or a state that cannot be
+    saved. Arguments and errors are those of `run`.
+
+    Returns:
+        the solver of the resumed half.
+    """
+    cfg = config if isinstance(config, RunConfig) else load_config(config, overrides, plugins)
+    settings: Any = cfg.solver
+    with tempfile.TemporaryDirectory(prefix="scepter-") as folder:
+        settings.work_dir, settings.resume_from = folder, None
+        state: dict[str, Any] = {}
+        for steps in (2, 4) if settings.trains else (2,):
+            settings.max_steps = steps
+            solver: BaseSolver = SOLVERS.build(settings, logger=logger)
+            solver.max_batches = 2
+            solver.set_up_pre()
+            solver.set_up()
+            if state:
+                solver.load_checkpoint(state)
+            with _signals(solver):
+                solver.solve()
+            if settings.trains and not state:
+                path = solver.file_system.join(folder, "fast-dev-run.pth")
+                solver.file_system.write_atomic(path, partial(_save, solver.save_checkpoint()))
+                state = read_checkpoint(path)
+    return solver
+
+
+def _save(state: dict[str, Any], file: BinaryIO) -> None:
+    import torch
+
+    torch.save(state, file)
 
 
 def refuse_to_overwrite(work_dir: str) -> None:

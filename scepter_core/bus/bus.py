@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scepter_core.bus.blame import Blame
 from scepter_core.bus.channel import Channel
@@ -51,18 +51,10 @@ class EventTable:
     registered later, so a loop may hold it.
     """
 
-    def __init__(self, bus: EventBus, mode: str) -> None:
-        self._bus = bus
-        self._mode = mode
+    # At run time it has none: an attribute that may come from __getattr__ costs more than the event.
+    if TYPE_CHECKING:
 
-    def __getattr__(self, name: str) -> Emit:
-        """Reached before the freeze, and for what is no event."""
-        if name.startswith("_"):
-            raise AttributeError(name)
-        if not self._bus.frozen:
-            self._bus.freeze()
-            return getattr(self, name)  # type: ignore[no-any-return]
-        raise AttributeError(f"no registered hook brings the event {name!r}")
+        def __getattr__(self, name: str) -> Emit: ...
 
 
 class EventBus:
@@ -74,17 +66,20 @@ class EventBus:
         describe: where the run is, for the note on an exception: `train epoch 1, iteration 3`.
 
     Attributes:
-        on: the table of events of each mode: `bus.on["train"].after_iter(solver)`. Run events are in every table.
+        on: the table of events of each mode: `bus.on["train"].after_iter(solver)`. Run events are in every table; those
+            that a hook brings are there from the freeze on.
         frozen: whether the events are compiled. Emitting freezes.
     """
 
     def __init__(self, describe: Callable[[], str] = str) -> None:
-        self.on: Mapping[str, EventTable] = {mode: EventTable(self, mode) for mode in MODES}
+        self.on: Mapping[str, EventTable] = {mode: EventTable() for mode in MODES}
         self.frozen = False
         self._blame = Blame(describe)
         self._entries: list[tuple[Any, str]] = []
         self._events: dict[str, Event] = {}
         self._order: dict[tuple[str, str], list[Implementation]] = {}
+        for table in self.on.values():
+            vars(table).update({event: self._freezing(table, event) for event in declared_events(())})
 
     def register(self, hook: object, mode: str) -> None:
         """Add a hook to those of a mode, behind those of the same priority.
@@ -165,9 +160,8 @@ class EventBus:
         shared = self._emitters(run_wide)
         for mode, channel in of_mode.items():
             table = vars(self.on[mode])
-            kept = {name: value for name, value in table.items() if name.startswith("_")}
             table.clear()
-            table.update(kept | shared | self._emitters(channel))
+            table.update(shared | self._emitters(channel))
         self._events = events
         self._order = {
             (mode, event.name): channel.order(event)
@@ -175,6 +169,15 @@ class EventBus:
             for channel in (run_wide, of_mode[mode])
             for event in channel.events
         }
+
+    def _freezing(self, table: EventTable, event: str) -> Emit:
+        """What an event of the core is until the freeze."""
+
+        def emit(*arguments: object) -> Any:
+            self.freeze()
+            return getattr(table, event)(*arguments)
+
+        return emit
 
     def _emitters(self, channel: Channel) -> dict[str, Emit]:
         return {

@@ -18,8 +18,12 @@ from scepter_core.bus.isolated import isolated
 Emit = Callable[..., Any]
 
 
-def nothing(*arguments: object) -> None:
-    """What an event that nobody implements is compiled to."""
+def nothing(argument: object) -> None:
+    """What an event of one argument that nobody implements is compiled to."""
+
+
+def nothing_of_many(*arguments: object) -> None:
+    """The same, of any other number of arguments."""
 
 
 def compile_event(
@@ -34,7 +38,7 @@ def compile_event(
         blame: says on an exception which hook it came from.
     """
     if not found:
-        return nothing
+        return nothing if len(event.arguments) == 1 else nothing_of_many
     if event.options.isolated:
         return isolated(event, [(one, _positional(event, one)) for one in found], blame)
     if any(one.wraps for one in found):
@@ -62,7 +66,7 @@ def _all_of_one_argument(calls: tuple[Emit, ...], found: Sequence[Implementation
     owners = _owners(calls, found)
 
     def emit(argument: object) -> None:
-        call = nothing
+        call: Emit = nothing
         try:
             for call in calls:
                 call(argument)
@@ -77,7 +81,7 @@ def _all(calls: tuple[Emit, ...], found: Sequence[Implementation], blame: Blame)
     owners = _owners(calls, found)
 
     def emit(*arguments: object) -> None:
-        call = nothing
+        call: Emit = nothing_of_many
         try:
             for call in calls:
                 call(*arguments)
@@ -92,7 +96,7 @@ def _first_result(calls: tuple[Emit, ...], found: Sequence[Implementation], blam
     owners = _owners(calls, found)
 
     def emit(*arguments: object) -> Any:
-        call = nothing
+        call: Emit = nothing_of_many
         try:
             for call in calls:
                 result: object = call(*arguments)

@@ -125,7 +125,8 @@ def _sweep(node: Node) -> None:
         deleted = {key for key, entry in node.entries.items() if isinstance(entry.node, Scalar) and entry.node.delete}
         for key in deleted:
             del node.entries[key]
-        node.stale = {key: entry for key, entry in node.stale.items() if key not in node.entries and key not in deleted}
+        gone = (node.entries.keys() | deleted) - {"NAME"}  # the old NAME tells which of the old keys still mean the same
+        node.stale = {key: entry for key, entry in node.stale.items() if key not in gone}
         for entry in (*node.entries.values(), *node.stale.values()):
             _sweep(entry.node)
 
@@ -167,9 +168,9 @@ def _assign(root: Mapping, steps: list[Step], value: Node, mark: Mark) -> None:
         parent = _descend(parent, step, steps[: place + 1], creates=isinstance(steps[place + 1], Key), mark=mark)
     last = steps[-1]
     if isinstance(last, Item):
-        place = _located(parent, last, steps)
+        items, place = _located(parent, last, steps)
         removed = isinstance(value, Scalar) and value.is_null  # marked only: later overrides count the old places
-        parent.items[place] = Scalar(mark, "", True, None, delete=True) if removed else value  # type: ignore[union-attr]
+        items[place] = Scalar(mark, "", True, None, delete=True) if removed else value
         return
     section = _section(parent, steps[:-1])
     if last.key == "NAME" and isinstance(value, Scalar):
@@ -190,7 +191,8 @@ def _rename(section: Mapping, name: Scalar) -> None:
 def _descend(parent: Node, step: Step, steps: list[Step], *, creates: bool, mark: Mark) -> Node:
     """The node below `parent`; a section that is absent is made when a key of it comes next."""
     if isinstance(step, Item):
-        child: Node = parent.items[_located(parent, step, steps)]  # type: ignore[union-attr]  # a list: _located saw it
+        items, place = _located(parent, step, steps)
+        child = items[place]
         if isinstance(child, Scalar) and (child.is_null or child.delete):
             raise PathError(f"{path_text(steps)} is empty")
         return child
@@ -213,7 +215,7 @@ def _section(node: Node, steps: list[Step]) -> Mapping:
     raise PathError(f"{path_text(steps)} is {kind}")
 
 
-def _located(parent: Node, item: Item, steps: list[Step]) -> int:
+def _located(parent: Node, item: Item, steps: list[Step]) -> tuple[list[Node], int]:
     if not isinstance(parent, Sequence):
         raise PathError(f"{path_text(steps[:-1])} is not a list")
     return find_item(parent, item)

@@ -181,8 +181,8 @@ class Interpolator:
     def _enter(self, node: Node, step: Step, path: str) -> Node:
         key: str | int
         if isinstance(step, Item):
-            key = find_item(node, step)
-            child: Node = node.items[key]  # type: ignore[union-attr]  # find_item saw a list
+            items, key = find_item(node, step)
+            child = items[key]
         else:
             key = step.key
             child = find_key(node, step.key)

@@ -55,13 +55,14 @@ class Place:
     is_missing: bool = False
 
 
-def locate(location: tuple[int | str, ...], node: Mapping, model: type[BaseModel], path: str) -> Place:
-    """The place in the tree that pydantic's location means, as deep as it can be followed."""
+def locate(detail: Any, node: Mapping, model: type[BaseModel], path: str) -> Place:
+    """The place in the tree that one of pydantic's errors means, as deep as it can be followed."""
+    location = detail["loc"]
     current: Node = node
     owner: type[BaseModel] | None = model
     place = Place(path, node.mark, node, None, None)
     for step in location:
-        found = _enter(step, current, owner, place)
+        found = _enter(step, current, owner, place, stale=detail["type"] != "missing")
         if found is None:
             continue  # the tag of a union's member
         place, owner = found
@@ -72,7 +73,7 @@ def locate(location: tuple[int | str, ...], node: Mapping, model: type[BaseModel
 
 
 def _enter(
-    step: int | str, node: Node, owner: type[BaseModel] | None, place: Place
+    step: int | str, node: Node, owner: type[BaseModel] | None, place: Place, *, stale: bool
 ) -> tuple[Place, type[BaseModel] | None] | None:
     if isinstance(step, int):
         if isinstance(node, Sequence) and step < len(node.items):
@@ -88,7 +89,7 @@ def _enter(
         if field is not None:
             annotation, expected = field.annotation, describe(field.annotation, field.metadata)
     path = f"{place.path}.{key}" if place.path else key
-    entry = node.entries.get(key) or node.stale.get(key)
+    entry = node.entries.get(key) or (node.stale.get(key) if stale else None)
     if entry is None and owner is None:
         return None
     missing = entry is None or expected is None

@@ -70,8 +70,8 @@ def path_text(steps: list[Step]) -> str:
     return "".join(parts).removeprefix(".")
 
 
-def find_item(node: Node, item: Item) -> int:
-    """The place in the list `node` of the entry that `item` means.
+def find_item(node: Node, item: Item) -> tuple[list[Node], int]:
+    """The entries of the list `node`, and the place of the one that `item` means.
 
     Raises:
         PathError: there is none, or there are several.
@@ -80,12 +80,12 @@ def find_item(node: Node, item: Item) -> int:
         raise PathError("not a list")
     if isinstance(item.which, int):
         if item.which < len(node.items):
-            return item.which
+            return node.items, item.which
         raise PathError(f"the list has {len(node.items)} entries, counted from 0")
     names = [entry.name if isinstance(entry, Mapping) else None for entry in node.items]
     places = [place for place, name in enumerate(names) if name == item.which]
     if len(places) == 1:
-        return places[0]
+        return node.items, places[0]
     if places:
         raise PathError(
             f"{len(places)} entries are named {item.which}", "pick one by its place: " + ", ".join(f"[{n}]" for n in places)

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from scepter_core.config.annotations import NOTHING, accepts_null, express
+from scepter_core.config.annotations import NOTHING, accepts_null, express, members, unwrap
 from scepter_core.config.section import FreeSection, Named, Reference, Section, keys_of
 from scepter_core.errors import ConfigError
 
@@ -97,6 +97,30 @@ def is_own_key(model: type[BaseModel], key: str) -> bool:
     return key in _OWN.get(model, frozenset())
 
 
+def shared_keys(model: type[BaseModel], other: type[BaseModel] | None) -> frozenset[str]:
+    """The model's keys that mean the same in the section of another thing of the kind.
+
+    They are those that every thing of the kind has, and those that both have from one base class.
+
+    Args:
+        model: the model whose keys are looked at.
+        other: the other thing's model, None where there is none.
+    """
+    keys = keys_of(model)
+    shared = {key for key in keys if not is_own_key(model, key)} if model in _OWN else set()
+    if other is not None:
+        others = keys_of(other)
+        shared |= {
+            key for key, name in keys.items() if others.get(key) == name and _definer(model, name) is _definer(other, name)
+        }
+    return frozenset(shared)
+
+
+def _definer(model: type[BaseModel], field: str) -> type:
+    """The class in whose body the field stands."""
+    return next((base for base in model.__mro__ if field in inspect.get_annotations(base)), model)
+
+
 def _joined(name: str, config: type[BaseModel], common: type[Section]) -> type[Section]:
     if issubclass(config, common):
         config.model_rebuild(raise_errors=False)
@@ -136,7 +160,8 @@ def _keyword_model(
         keywords[parameter.key] = parameter.name
         required = parameter.default is inspect.Parameter.empty
         if parameter.key not in shared:
-            fields[parameter.key] = (parameter.annotation, Field(...) if required else _default(parameter.default))
+            default = Field(...) if required else _default(parameter.default, parameter.annotation)
+            fields[parameter.key] = (parameter.annotation, default)
         elif required:
             fields.update(_made_required(common, shared[parameter.key]))
     with warnings.catch_warnings():
@@ -156,7 +181,10 @@ def _made_required(common: type[Section], field_name: str) -> dict[str, Any]:
     return {field_name: (field.annotation, required)}
 
 
-def _default(value: Any) -> FieldInfo:
+def _default(value: Any, annotation: Any) -> FieldInfo:
+    choices = [unwrap(member)[0] for member in members(annotation)]
+    if type(value) is int and float in choices and int not in choices:
+        value = float(value)  # as it will be when it is written
     if isinstance(value, str | int | float | tuple | frozenset | None):
         return typing.cast("FieldInfo", Field(default=value))
     return typing.cast("FieldInfo", Field(default_factory=lambda: value))  # the very object: pydantic would copy it

@@ -211,7 +211,7 @@ class _Composer:
         merged: list[Mapping] = []
         merge_mark: Mark | None = None
         while not isinstance(event := self._next(), events.MappingEndEvent):
-            key, plain = self._key(event)
+            key, plain = self._key(event, depth)
             value = self._node(self._next(), depth + 1)
             mark = self._mark(event.start_mark)
             if key == "<<" and plain:
@@ -235,8 +235,8 @@ class _Composer:
         entries.update(own)
         return entries
 
-    def _key(self, event: Any) -> tuple[str | None, bool]:
-        node = self._node(event, MAX_DEPTH - 2)  # a key is flat, or an error a few levels below
+    def _key(self, event: Any, depth: int) -> tuple[str | None, bool]:
+        node = self._node(event, depth + 1)
         if not isinstance(node, Scalar):
             self._problem("a key must be a word", event.start_mark, found=_kind(node))
             return None, False

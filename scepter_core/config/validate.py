@@ -12,7 +12,7 @@ from scepter_core.config.coerce import INVALID, Coercer, wants_null
 from scepter_core.config.messages import locate, speaks_for_itself, word
 from scepter_core.config.nodes import Entry, Mapping, Node, Scalar, Sequence, source_text, to_python
 from scepter_core.config.section import FreeSection, NamedThing, Section, UnknownName, keys_of
-from scepter_core.config.signature import is_own_key
+from scepter_core.config.signature import shared_keys
 from scepter_core.errors import ConfigError, Mark, Problem, did_you_mean
 
 Resolve: TypeAlias = Callable[[str, str], type[Section]]
@@ -54,7 +54,7 @@ class _Validator:
             if found is None:
                 return INVALID
             model = found
-        return self._validated(node, model, path)
+        return self._validated(node, _holding(node, model, self._earlier(node, thing)), model, path)
 
     def _note(self, message: str, path: str, mark: Mark | None, *details: str | None) -> None:
         self._problems.append(Problem(message, path, mark, *details))
@@ -78,14 +78,23 @@ class _Validator:
                 self._note(problem.message, f"{path}.NAME", problem.mark or written.mark, *details)
         return None
 
+    def _earlier(self, node: Mapping, thing: NamedThing | None) -> type[Section] | None:
+        """The model of the NAME that another one took the place of, where it can be had."""
+        name = node.stale.get("NAME")
+        if thing is None or name is None or not isinstance(name.node, Scalar):
+            return None
+        try:
+            return self._resolve(thing.kind, name.node.text)
+        except (UnknownName, ConfigError):
+            return None
+
     # ------------------------------------------------------------------------------------------------ one section
 
-    def _validated(self, node: Mapping, model: type[BaseModel], path: str) -> Any:
+    def _validated(self, node: Mapping, entries: dict[str, Entry], model: type[BaseModel], path: str) -> Any:
         before = len(self._problems)
         data: dict[str, Any] = {}
         failed: set[str] = set()
         coercer = Coercer(self.section, self._problems)
-        entries = _holding(node, model)
         for key, field_name in keys_of(model).items():
             entry = entries.get(key)
             field = _fields(model)[field_name]
@@ -153,7 +162,7 @@ class _Validator:
             location = detail["loc"]
             if (location and location[0] in failed) or (not location and failed):
                 continue  # a field that could not be read is reported already, and what follows from it is noise
-            place = locate(location, node, model, path)
+            place = locate(detail, node, model, path)
             by_place.setdefault(place.path, []).append(detail)
             places[place.path] = place
         for where, details in by_place.items():
@@ -167,14 +176,12 @@ def _fields(model: type[BaseModel]) -> dict[str, FieldInfo]:
     return model.__pydantic_fields__
 
 
-def _holding(node: Mapping, model: type[BaseModel]) -> dict[str, Entry]:
-    """The entries that count: of those of another NAME, the ones that every thing of the kind has."""
-    kept = {
-        key: entry
-        for key, entry in node.stale.items()
-        if key in keys_of(model) and key not in node.entries and not is_own_key(model, key)
-    }
-    return {**kept, **node.entries}
+def _holding(node: Mapping, model: type[BaseModel], earlier: type[BaseModel] | None) -> dict[str, Entry]:
+    """The entries that count: of those of an earlier NAME, the ones that mean the same under this one."""
+    if not node.stale:
+        return node.entries
+    shared = shared_keys(model, earlier)
+    return {**{key: entry for key, entry in node.stale.items() if key in shared}, **node.entries}
 
 
 def _asks_default(node: Node, field: FieldInfo) -> bool:

@@ -10,7 +10,12 @@ from typing import Any
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
-_RUNNING = ("_step_count", "_last_lr", "_is_initial")  # of a scheduler's private attributes, those that a run moves
+# What a run moves in torch's schedulers; the rest of their state repeats the configuration.
+_MOVED = (
+    *("last_epoch", "_step_count", "_last_lr", "_is_initial"),
+    *("best", "num_bad_epochs", "cooldown_counter"),  # ReduceLROnPlateau
+    *("T_cur", "T_i"),  # CosineAnnealingWarmRestarts
+)
 
 
 def configured_options(optimizer: Optimizer) -> list[dict[str, Any]]:
@@ -49,16 +54,16 @@ def load_scheduler(scheduler: LRScheduler, state: Mapping[str, Any]) -> list[str
     Returns:
         one line for each number that differs from the checkpoint's, for the log.
     """
+    if not type(scheduler).__module__.startswith("torch.optim"):
+        scheduler.load_state_dict(dict(state))  # a class that users bring knows its own state
+        return []
     given = set(inspect.signature(type(scheduler)).parameters) - {"last_epoch"}
-    moved = {
-        name: value
-        for name, value in state.items()
-        if name not in given and (not name.startswith("_") or name in _RUNNING) and name != "base_lrs"
-    }
     differing = [
         f"LR_SCHEDULER.{name.upper()} was {state[name]}, is now {getattr(scheduler, name)}"
         for name in sorted(given & state.keys())
         if isinstance(state[name], int | float | str) and getattr(scheduler, name, None) != state[name]
     ]
-    scheduler.load_state_dict(moved)
+    vars(scheduler).update({name: state[name] for name in _MOVED if name in state})
+    for child, saved in zip(getattr(scheduler, "_schedulers", ()), state.get("_schedulers", ()), strict=False):
+        differing += load_scheduler(child, saved)
     return differing

@@ -60,6 +60,7 @@ class BaseSolver(SolverSetup, ABC):
         self.probe_data: dict[str, Any] = {}
         self.nothing_to_do = False
         self.deadline: float | None = None  # of time.monotonic(), seconds
+        self.max_batches = -1  # of an eval or a test; -1: all
         self._stop: Stopped | None = None
         self._settling: str | None = None
         self._cut = False  # MAX_STEPS ended the present epoch before its last batch
@@ -384,12 +385,14 @@ class BaseSolver(SolverSetup, ABC):
                 batch = to_device(batch, self.device)  # noqa: PLW2901
             self.batch_size = count_samples(batch)
             self.data_time = time.perf_counter() - asked
-            self.is_last_iter = is_last or counters.train_steps + 1 == limit
             if mode == "train":
+                self.is_last_iter = is_last or counters.train_steps + 1 == limit
                 self._place_in_window()
+            else:
+                self.is_last_iter = is_last or counters.iter[mode] + 1 == self.max_batches
             yield counters.iter[mode], batch
-            if 0 < limit <= counters.train_steps:
-                self._cut = not is_last
+            if self.is_last_iter:
+                self._cut = mode == "train" and not is_last
                 return
             asked = time.perf_counter()
 

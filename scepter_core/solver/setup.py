@@ -139,6 +139,8 @@ class SolverSetup:
                 hook = HOOKS.build(section, logger=self.logger)
                 self.hooks_dict[mode].append(hook)
                 self.bus.register(hook, mode)
+        for hook in self.hooks_dict["train"]:
+            self.accumulate_step = getattr(hook, "accumulate_step", None) or self.accumulate_step
 
     def construct_data(self) -> None:
         """Build TRAIN_DATA, EVAL_DATA and TEST_DATA into `datas`, those that the run has."""

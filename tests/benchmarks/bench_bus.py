@@ -7,9 +7,8 @@ Prints nanoseconds a call. The three are timed in turns, so that what disturbs t
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from statistics import median
+from timeit import Timer
 
 import pluggy
 
@@ -19,6 +18,11 @@ from scepter_core.sections import HookConfig
 COUNTS = (0, 1, 4, 8, 64)
 ROUNDS = 25
 SECONDS_A_ROUND = 0.004
+STATEMENTS = (
+    "for hook in hooks: hook.after_iter(solver)",
+    "on.after_iter(solver)",
+    "relay.after_iter(solver=solver)",
+)
 
 
 class Empty(Hook):
@@ -27,45 +31,36 @@ class Empty(Hook):
         pass
 
 
-def direct_loop(hooks: list[Hook]) -> Callable[[object], object]:
-    def emit(solver: object) -> None:
-        for hook in hooks:
-            hook.after_iter(solver)  # type: ignore[arg-type]
-
-    return emit
-
-
-def through_the_bus(hooks: list[Hook]) -> Callable[[object], object]:
+def bus_of(hooks: list[Hook]) -> EventBus:
     bus = EventBus()
     for hook in hooks:
         bus.register(hook, "train")
     bus.freeze()
-    on = bus.on["train"]
-    return lambda solver: on.after_iter(solver)
+    return bus
 
 
-def through_pluggy(hooks: list[Hook]) -> Callable[[object], object]:
+def manager_of(hooks: list[Hook]) -> pluggy.PluginManager:
     manager = pluggy.PluginManager("scepter")
     manager.add_hookspecs(CoreEvents)
     for hook in reversed(hooks):
         manager.register(hook)
-    relay = manager.hook
-    return lambda solver: relay.after_iter(solver=solver)
-
-
-def nanoseconds(emit: Callable[[object], object], calls: int) -> float:
-    solver = object()
-    start = time.perf_counter_ns()
-    for _ in range(calls):
-        emit(solver)
-    return (time.perf_counter_ns() - start) / calls
+    return manager
 
 
 def measure(count: int) -> list[float]:
+    """Nanoseconds a call of the loop, the bus and pluggy, with `count` hooks."""
     hooks: list[Hook] = [Empty(HookConfig(name="Empty", priority=number)) for number in range(count)]
-    ways = [make(hooks) for make in (direct_loop, through_the_bus, through_pluggy)]
-    calls = [max(10, int(SECONDS_A_ROUND * 1e9 / nanoseconds(way, 200))) for way in ways]
-    rounds = [[nanoseconds(way, number) for way, number in zip(ways, calls, strict=True)] for _ in range(ROUNDS)]
+    names = {
+        "hooks": hooks,
+        "on": bus_of(hooks).on["train"],
+        "relay": manager_of(hooks).hook,
+        "solver": object(),
+    }
+    timers = [Timer(statement, globals=names) for statement in STATEMENTS]
+    calls = [max(10, int(SECONDS_A_ROUND / (timer.timeit(200) / 200))) for timer in timers]
+    rounds = [
+        [timer.timeit(n) / n * 1e9 for timer, n in zip(timers, calls, strict=True)] for _ in range(ROUNDS)
+    ]
     return [median(column) for column in zip(*rounds, strict=True)]
 
 

@@ -189,7 +189,9 @@ def telling(calls: list[str], label: str, error: Exception | None = None) -> Hoo
 def test_every_hook_is_called_and_the_first_error_is_raised_with_the_others():
     calls: list[str] = []
     first, second = ValueError("one"), OSError("two")
-    bus = bus_of(telling(calls, "A", first), telling(calls, "B"), telling(calls, "C", second), telling(calls, "D"))
+    bus = bus_of(
+        telling(calls, "A", first), telling(calls, "B"), telling(calls, "C", second), telling(calls, "D")
+    )
     with pytest.raises(ValueError, match="one") as caught:
         bus.on["train"].after_solve(None)
     assert calls == ["A", "B", "C", "D"]
@@ -247,7 +249,11 @@ def test_wrappers_of_an_isolated_event_see_its_error_and_may_swallow_it():
     assert caught.value.__notes__ == [f"raised by A ({HERE}) in after_solve, {WHERE}"]
 
     calls.clear()
-    hooks = [wrapping(calls, "outer"), wrapping(calls, "inner", swallow=True), telling(calls, "A", ValueError("one"))]
+    hooks = [
+        wrapping(calls, "outer"),
+        wrapping(calls, "inner", swallow=True),
+        telling(calls, "A", ValueError("one")),
+    ]
     bus_of(*hooks).on["train"].after_solve(None)
     assert calls == ["outer>", "inner>", "A", "<inner one", "<outer []"]
 

@@ -26,5 +26,7 @@ sys.exit(f"imported: {{heavy}}" if heavy else 0)
     ],
 )
 def test_nothing_heavy_is_imported(body: str):
-    done = subprocess.run([sys.executable, "-c", CODE.format(body=body)], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", CODE.format(body=body)], capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stderr) == (0, "")

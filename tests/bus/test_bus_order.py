@@ -132,7 +132,9 @@ def test_tryfirst_and_trylast_go_around_the_others_each_in_ascending_priority():
         recorder(calls, "first1", 200, tryfirst=True),
     )
     bus.on["train"].after_iter(None)
-    assert calls == [f"after_iter:{name}" for name in ("first1", "first2", "plain1", "plain2", "last1", "last2")]
+    assert calls == [
+        f"after_iter:{name}" for name in ("first1", "first2", "plain1", "plain2", "last1", "last2")
+    ]
     assert [(info.name, info.kind, info.priority) for info in bus.order("after_iter", "train")] == [
         ("first1", "tryfirst", 200),
         ("first2", "tryfirst", 300),
@@ -183,7 +185,7 @@ def test_wrappers_run_around_the_rest_the_lowest_priority_outermost():
 def test_the_methods_of_the_base_class_are_no_implementations():
     bus = bus_of(make(Hook))
     assert {event: bus.order(event, "train") for event in bus.events} == {event: [] for event in bus.events}
-    assert bus.events[:2] and set(EVENTS) | {"on_metrics", "on_exception"} == set(bus.events)
+    assert set(bus.events) == {*EVENTS, "on_metrics", "on_exception"}
     assert bus.on["train"].before_iter is bus.on["eval"].after_epoch
 
 
@@ -313,7 +315,7 @@ def test_a_mode_or_hook_that_is_not_there():
         bus.register(hook, "train")
     with pytest.raises(ValueError, match=r"no event is named befor_iter\. did you mean before_iter\?"):
         bus.order("befor_iter", "train")
-    with pytest.raises(AttributeError, match="no registered hook brings the event 'on_log'"):
+    with pytest.raises(AttributeError, match="on_log"):
         bus.on["train"].on_log(None)
 
 

@@ -80,7 +80,9 @@ def test_a_plugin_is_listed_without_being_imported_and_loaded_by_name(site: Path
 
 
 def test_all_kinds_have_a_group(site: Path):
-    install(site, "acme-all", "\n".join(f"[scepter.{kind}]\nThing = acme_all:Thing" for kind in discovery.KINDS))
+    install(
+        site, "acme-all", "\n".join(f"[scepter.{kind}]\nThing = acme_all:Thing" for kind in discovery.KINDS)
+    )
     found = [plugin.kind for plugin in discovery.plugins() if plugin.distribution == "acme-all"]
     assert found == sorted(discovery.KINDS)
 
@@ -112,13 +114,24 @@ def test_from_python_the_refusal_is_a_config_error_with_the_cause(site: Path):
 
 
 def test_a_plugin_that_exits_when_imported_does_not_end_the_program(site: Path):
-    install(site, "acme-exit", "[scepter.hooks]\nExit = acme_exit:Exit\n", {"acme_exit": "raise SystemExit('bye')"})
+    install(
+        site,
+        "acme-exit",
+        "[scepter.hooks]\nExit = acme_exit:Exit\n",
+        {"acme_exit": "raise SystemExit('bye')"},
+    )
     assert refusal("Exit").message == "Exit of acme-exit 1.0 cannot be imported: SystemExit: bye"
 
 
 def test_a_name_of_two_distributions_is_refused_where_it_is_used(site: Path):
     install(site, "acme-good", "[scepter.hooks]\nGoodHook = acme_good:GoodHook\n", {"acme_good": GOOD})
-    install(site, "other-good", "[scepter.hooks]\nGoodHook = other_good:GoodHook\n", {"other_good": GOOD}, version="2.0")
+    install(
+        site,
+        "other-good",
+        "[scepter.hooks]\nGoodHook = other_good:GoodHook\n",
+        {"other_good": GOOD},
+        version="2.0",
+    )
     error = refusal("GoodHook")
     assert error.message == "the hook GoodHook is claimed by acme-good 1.0 and other-good 2.0"
     assert error.hint == "uninstall or --disable-plugin one of them"
@@ -171,15 +184,22 @@ def test_an_incompatible_plugin_is_refused_before_it_is_imported(site: Path):
     ],
 )
 def test_what_a_plugin_asks_of_the_core(site: Path, requires: str, specifier: str | None, fits: bool):
-    install(site, "acme-good", "[scepter.hooks]\nGoodHook = acme_good:GoodHook\n", {"acme_good": GOOD}, requires)
+    install(
+        site, "acme-good", "[scepter.hooks]\nGoodHook = acme_good:GoodHook\n", {"acme_good": GOOD}, requires
+    )
     [plugin] = discovery.find("hooks", "GoodHook")
     assert (plugin.requires_core, plugin.compatible) == (specifier, fits)
 
 
 def test_a_development_version_of_the_core_counts_as_its_base_version(monkeypatch: pytest.MonkeyPatch):
     plugin = discovery.Plugin("hooks", "X", "x:X", "x", "1.0", ">=0.2,<0.3")
-    for version, fits in {"0.2.0.dev3": True, "0.2.1rc1+local": True, "0.3.0.dev1": False, "0.1.9": False}.items():
-        monkeypatch.setattr(discovery, "__version__", version)
+    for version, fits in {
+        "0.2.0.dev3": True,
+        "0.2.1rc1+local": True,
+        "0.3.0.dev1": False,
+        "0.1.9": False,
+    }.items():
+        monkeypatch.setattr("scepter_core.discovery.installed.__version__", version)
         assert plugin.compatible is fits, version
 
 
@@ -193,7 +213,9 @@ def test_a_thing_of_the_wrong_base_is_refused(site: Path):
     assert refusal("Odd").message == (
         "Odd of acme-odd 1.0 cannot be used: a hook's __init__ takes (self, cfg, logger=None)"
     )
-    assert refusal("Number", DATASETS).message == "Number of acme-odd 1.0 cannot be used: 3 is nothing to call"
+    assert (
+        refusal("Number", DATASETS).message == "Number of acme-odd 1.0 cannot be used: 3 is nothing to call"
+    )
 
 
 def test_disabling_takes_plugins_out_by_name_or_distribution(site: Path):
@@ -205,7 +227,9 @@ def test_disabling_takes_plugins_out_by_name_or_distribution(site: Path):
     assert refusal("Twin").message == "the hook Twin is disabled"
     discovery.disable(["acme_GOOD"])
     assert discovery.find("hooks", "GoodHook") == []
-    with pytest.raises(ConfigError, match=r"no plugin or distribution 'acme-god' to disable; did you mean acme-good\?"):
+    with pytest.raises(
+        ConfigError, match=r"no plugin or distribution 'acme-god' to disable; did you mean acme-good\?"
+    ):
         discovery.disable(["acme-god"])
     discovery.reset()
     assert {"GoodHook", "Twin"} <= set(HOOKS.names())
@@ -232,7 +256,9 @@ def test_metadata_that_cannot_be_read_hides_no_plugin(site: Path):
 
 def test_a_process_of_its_own_sees_the_plugin(site: Path):
     install(site, "acme-good", "[scepter.hooks]\nGoodHook = acme_good:GoodHook\n", {"acme_good": GOOD})
-    code = "from scepter_core import HOOKS; hook = HOOKS.build({'NAME': 'GoodHook'}); print(HOOKS.origin(hook))"
+    code = (
+        "from scepter_core import HOOKS; hook = HOOKS.build({'NAME': 'GoodHook'}); print(HOOKS.origin(hook))"
+    )
     env = {**os.environ, "PYTHONPATH": str(site)}
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("acme-good 1.0\n", "")

@@ -52,6 +52,7 @@ class BackwardHook(Hook):
 
     def __init__(self, cfg: Config, logger: Any = None) -> None:
         super().__init__(cfg, logger=logger)
+        self.accumulate_step = cfg.accumulate_step  # the solver plans its windows with it
         self._bad_window = False  # a loss of the open window was not finite, and its update is left out
         self._bad_updates: torch.Tensor | None = None  # left out on the device, not reported yet
 
@@ -67,10 +68,9 @@ class BackwardHook(Hook):
             )
 
     def before_solve(self, solver: BaseSolver) -> None:
-        """Tell the solver how long an accumulation window is."""
+        """Training needs an optimizer."""
         if solver.has("train") and solver.optimizer is None:
             raise ConfigError([Problem("required key is missing: BackwardHook steps it", path="SOLVER.OPTIMIZER")])
-        solver.accumulate_step = self.cfg.accumulate_step or solver.accumulate_step
 
     def after_iter(self, solver: BaseSolver) -> None:
         """Add the loss's gradient to the window's; at its end, update the weights."""

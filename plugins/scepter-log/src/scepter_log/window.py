@@ -11,6 +11,8 @@ from torch import Tensor
 
 FOLD = 64  # steps whose values are kept singly before they become a sum, so that a long window stays small
 
+_NO_NUMBERS = frozenset((torch.bool, torch.complex32, torch.complex64, torch.complex128))
+
 
 class Window:
     """Weighted sums of every scalar output.
@@ -48,21 +50,25 @@ class Window:
             self._weight = weight
         self.steps += 1
         self.samples += samples
-        now = self._now = {}
+        now: dict[str, Tensor | float] = {}
+        self._now, recent, weights = now, self._recent, self._weights
         for name, value in outputs.items():
             if isinstance(value, Tensor):
-                if value.ndim or value.dtype is torch.bool or value.is_complex():
+                if value.ndim or value.dtype in _NO_NUMBERS:
                     continue
                 # One without a graph may be a buffer that the model changes in place at the next step.
                 kept = value.detach() if value.requires_grad else value.clone()
-                self._recent.setdefault(name, []).append(kept)
                 now[name] = kept
+                if name in recent:
+                    recent[name].append(kept)
+                else:
+                    recent[name] = [kept]
             elif isinstance(value, numbers.Real) and not isinstance(value, bool):
                 now[name] = plain = float(value)
                 self._number_sums[name] = self._number_sums.get(name, 0.0) + plain * weight
             else:
                 continue
-            self._weights[name] = self._weights.get(name, 0) + weight
+            weights[name] = weights.get(name, 0) + weight
 
     def read(self) -> tuple[dict[str, float], dict[str, float]]:
         """The last iteration's values and the means, by name."""

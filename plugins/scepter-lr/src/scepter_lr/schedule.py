@@ -132,6 +132,9 @@ class ByPosition(Schedule):
     def __init__(self, optimizer: Optimizer, scheduler: Any) -> None:
         super().__init__(optimizer)
         self.scheduler = scheduler
+        self._closed_form = getattr(scheduler, "_get_closed_form_lr", None)
+        self._last = scheduler.total_steps - 1 if isinstance(scheduler, OneCycleLR) else math.inf
+        self._restarts = isinstance(scheduler, CosineAnnealingWarmRestarts)
 
     def end(self, *, whole: bool) -> End | None:
         scheduler = self.scheduler
@@ -149,13 +152,12 @@ class ByPosition(Schedule):
 
     def rates(self, position: float) -> Rates:
         scheduler = self.scheduler
-        if isinstance(scheduler, OneCycleLR):  # its last rate stands: torch's formula rises again beyond it
-            position = min(position, scheduler.total_steps - 1)
-        scheduler.last_epoch = position
-        if isinstance(scheduler, CosineAnnealingWarmRestarts):
+        # OneCycleLR's last rate stands: torch's formula rises again beyond it.
+        scheduler.last_epoch = position if position <= self._last else self._last
+        if self._restarts:
             _enter_cycle(scheduler, position)
-        if _definer(type(scheduler), "_get_closed_form_lr") is not None:
-            rates = scheduler._get_closed_form_lr()
+        if self._closed_form is not None:
+            rates = self._closed_form()
         else:
             with _within_step(scheduler):
                 rates = scheduler.get_lr()

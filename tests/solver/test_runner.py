@@ -1,0 +1,126 @@
+"""Runs from Python: what is refused, what is left behind, eval and test with the weights of a checkpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from scepter_core import ConfigError, RunError, load_config, run
+from scepter_core.runner import fast_dev_run
+
+SAVING = [{"NAME": "BackwardHook"}, {"NAME": "CheckpointHook", "SAVE_LAST": True}]
+
+
+def _files(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in Path(folder).rglob("*") if path.is_file()}
+
+
+def test_a_second_run_in_the_same_folder_stops_and_loses_nothing(configure, tmp_path):
+    config = configure(TRAIN_HOOKS=SAVING)
+    run(config)
+    before = _files(tmp_path / "run")
+    with pytest.raises(ConfigError, match="--resume auto goes on from the newest; --overwrite removes") as caught:
+        run(config)
+    assert caught.value.exit_status == 2
+    assert _files(tmp_path / "run") == before
+    run(config, ["SOLVER.MAX_EPOCHS=1"], overwrite=True)
+    assert sorted(_files(tmp_path / "run")) == [
+        "checkpoints/ldm_step-3.pth",
+        "checkpoints/ldm_step-last.pth",
+        "config.yaml",
+        "std_log.txt",
+    ]
+
+
+def test_resuming_a_finished_run_touches_nothing(configure, tmp_path, capsys):
+    config = configure(TRAIN_HOOKS=SAVING)
+    run(config)
+    before = _files(tmp_path / "run")
+    solver = run(config, resume="auto")
+    assert solver.nothing_to_do
+    assert _files(tmp_path / "run") == before
+    assert "the run is finished: epoch 2, step 6, update 6. Nothing to do" in capsys.readouterr().out
+
+
+def test_the_saved_configuration_repeats_the_run_to_the_bit(configure, tmp_path):
+    first = run(configure(TRAIN_DATA={"NAME": "Floats", "VALUES": [0.1, 0.2, 0.7]}, TRAIN_HOOKS=SAVING))
+    again = run(tmp_path / "run" / "config.yaml", [f"SOLVER.WORK_DIR={tmp_path / 'again'}"])
+    assert torch.equal(first.model.w, again.model.w)
+    saved = [tmp_path / name / "config.yaml" for name in ("run", "again")]
+    texts = [path.read_text().replace(str(tmp_path / "again"), str(tmp_path / "run")) for path in saved]
+    assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize("mode", ["eval", "test"])
+def test_eval_and_test_take_the_weights_and_change_nothing(configure, tmp_path, mode):
+    data = {"NAME": "Floats", "VALUES": [2, 4]}
+    config = configure(TRAIN_HOOKS=SAVING, EVAL_DATA=data, TEST_DATA=data)
+    run(config)
+    before = _files(tmp_path / "run")
+    results = []
+    for _ in range(2):
+        solver = run(config, mode=mode)
+        results.append(solver.epoch_outputs[mode])
+        assert (float(solver.model.w), solver.train_steps, solver.total_updates) == (-6.0, 6, 6)
+        assert solver.model.w.grad is None
+    assert results == [{"loss": -18.0, "mean": 3.0}] * 2
+    after = _files(tmp_path / "run")
+    assert {name: text for name, text in after.items() if name != "std_log.txt"} == {
+        name: text for name, text in before.items() if name != "std_log.txt"
+    }
+    earlier = run(config, mode=mode, resume=str(tmp_path / "run" / "checkpoints" / "ldm_step-3.pth"))
+    assert earlier.epoch_outputs[mode] == {"loss": -9.0, "mean": 3.0}
+
+
+def test_eval_without_a_checkpoint_warns_loudly(configure, capsys):
+    solver = run(configure(EVAL_DATA={"NAME": "Floats", "VALUES": [2, 4]}), mode="eval")
+    assert float(solver.model.w) == 0.0
+    assert "NO CHECKPOINT in" in capsys.readouterr().out
+
+
+def test_resume_from_without_a_hook_that_loads_is_refused(configure):
+    with pytest.raises(ConfigError, match="no hook of the run loads checkpoints"):
+        run(configure(RESUME_FROM="auto"))
+
+
+def test_training_without_a_backward_hook_warns(configure, capsys):
+    solver = run(configure(TRAIN_HOOKS=[]))
+    assert float(solver.model.w) == 0.0
+    assert "no hook in TRAIN_HOOKS computes gradients" in capsys.readouterr().out
+
+
+def test_a_scheduler_that_nobody_drives_warns(configure, capsys):
+    run(configure(LR_SCHEDULER={"NAME": "StepLR", "STEP_SIZE": 1}))
+    assert "no hook in TRAIN_HOOKS drives LR_SCHEDULER" in capsys.readouterr().out
+
+
+def test_fast_dev_run_leaves_nothing(configure, tmp_path):
+    solver = fast_dev_run(
+        configure(
+            TRAIN_HOOKS=SAVING,
+            EVAL_DATA={"NAME": "Floats", "VALUES": [1, 2, 3, 4]},
+            TEST_DATA={"NAME": "Floats", "VALUES": [1, 2, 3, 4]},
+        )
+    )
+    assert (float(solver.model.w), solver.train_steps) == (-4.0, 4)
+    assert solver.epoch_outputs["test"]["mean"] == 1.5
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_configuration_in_hand_can_be_run(configure):
+    solver = run(load_config(configure()))
+    assert float(solver.model.w) == -6.0
+
+
+def test_bad_weights_are_told_and_nothing_is_loaded(configure, tmp_path):
+    run(configure(TRAIN_HOOKS=SAVING))
+    other = configure(
+        TRAIN_DATA={"NAME": "Rows", "BATCH_SIZE": 4},
+        MODEL={"NAME": "NormDropNet"},
+        TRAIN_HOOKS=SAVING,
+        WORK_DIR=str(tmp_path / "other"),
+    )
+    with pytest.raises(RunError, match=r"the checkpoint is of another model; it lacks: net\.0\.bias"):
+        run(other, resume=str(tmp_path / "run" / "checkpoints" / "ldm_step-last.pth"))
+    assert not (tmp_path / "other" / "checkpoints").exists()
