@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast
 
 from scepter_core import discovery
 from scepter_core._version import __version__
@@ -30,7 +30,15 @@ from scepter_core.config import Mapping as MappingNode
 from scepter_core.config.section import keys_of
 from scepter_core.discovery import Plugin, origin, source
 from scepter_core.errors import ConfigError, Problem, nearest
-from scepter_core.sections import HookConfig, LoaderConfig, MetricKeys, OptimizerKeys, SchedulerKeys
+from scepter_core.sections import (
+    HookConfig,
+    LoaderConfig,
+    MetricKeys,
+    OptimizerKeys,
+    Rate,
+    SchedulerKeys,
+    SolverConfig,
+)
 
 __all__ = [
     "DATASETS",
@@ -102,6 +110,7 @@ class Registry:
         common: the keys that the section of every such thing has beside its own.
         supplied: parameters that the engine gives when it builds one (`params` of an optimizer): no keys.
         renames: keys that are not the parameter's name in upper case, by parameter: `{"lr": "LEARNING_RATE"}`.
+        annotations: types of parameters, by name, where the kind knows better than the signature.
         base: the class that they have to derive from, as `module:class`.
         provider: a function of a name that returns what the engine offers under it, or None, as `module:function`.
         provider_names: a function that lists the provider's names, as `module:function`.
@@ -114,6 +123,7 @@ class Registry:
         common: type[Section] = Named,
         supplied: frozenset[str] = frozenset(),
         renames: Mapping[str, str] | None = None,
+        annotations: Mapping[str, Any] | None = None,
         base: str | None = None,
         provider: str | None = None,
         provider_names: str | None = None,
@@ -123,6 +133,7 @@ class Registry:
         self.common = common
         self.supplied = supplied
         self.renames = dict(renames or {})
+        self.annotations = dict(annotations or {})
         self._base = base
         self._provider = provider
         self._provider_names = provider_names
@@ -319,7 +330,13 @@ class Registry:
         )
 
     def _model(self, thing: Callable[..., object]) -> type[Section]:
-        return section_model(thing, common=self.common, supplied=self.supplied, renames=self.renames)
+        return section_model(
+            thing,
+            common=self.common,
+            supplied=self.supplied,
+            renames=self.renames,
+            annotations=self.annotations,
+        )
 
     @staticmethod
     def _import(reference: str) -> Any:
@@ -350,7 +367,7 @@ def _place(thing: object) -> str:
     return f"{getattr(thing, '__module__', '')}.{getattr(thing, '__qualname__', thing)}"
 
 
-SOLVERS = Registry("solvers", base="scepter_core.solver:BaseSolver")
+SOLVERS = Registry("solvers", common=SolverConfig, base="scepter_core.solver:BaseSolver")
 HOOKS = Registry("hooks", common=HookConfig, base="scepter_core.bus:Hook")
 MODELS = Registry("models")
 DATASETS = Registry("datasets", common=LoaderConfig)
@@ -365,13 +382,19 @@ OPTIMIZERS = Registry(
     common=OptimizerKeys,
     supplied=frozenset({"params"}),
     renames={"lr": "LEARNING_RATE"},
+    annotations={"lr": Rate},
     provider="scepter_core.optim:find_optimizer",
     provider_names="scepter_core.optim:optimizer_names",
 )
 LR_SCHEDULERS = Registry(
     "lr_schedulers",
     common=SchedulerKeys,
-    supplied=frozenset({"optimizer"}),
+    supplied=frozenset({"optimizer", "last_epoch"}),
+    annotations={
+        "T_max": int | Literal["auto"],
+        "total_steps": int | Literal["auto"] | None,
+        "lr_lambda": Callable[..., Any] | list[Callable[..., Any]],
+    },
     provider="scepter_core.optim:find_scheduler",
     provider_names="scepter_core.optim:scheduler_names",
 )

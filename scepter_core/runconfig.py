@@ -1,4 +1,4 @@
-"""The whole configuration of a run: ENV, SOLVER and the modules to import, read, validated, and written back."""
+"""The whole configuration of a run: ENV, SOLVER and the modules to import; read, validated, written back."""
 
 from __future__ import annotations
 
@@ -26,8 +26,12 @@ class EnvConfig(Section):
     """The keys of ENV: the process that the run lives in."""
 
     seed: int = Field(0, ge=0, description="Everything random in the run follows from it.")
-    backend: Literal["auto", "gloo", "nccl"] = Field("auto", description="How processes talk, when there are several.")
-    strategy: Literal["auto", "single", "ddp", "fsdp"] = Field("auto", description="How the model spreads over processes.")
+    backend: Literal["auto", "gloo", "nccl"] = Field(
+        "auto", description="How processes talk, when there are several."
+    )
+    strategy: Literal["auto", "single", "ddp", "fsdp"] = Field(
+        "auto", description="How the model spreads over processes."
+    )
     device: str = Field("auto", description="cpu, cuda, cuda:1, mps, or auto: the best there is.")
     deterministic: bool = Field(False, description="Use deterministic algorithms only.")
     cudnn_deterministic: bool | None = Field(None, description="cuDNN's own switch. Default: DETERMINISTIC.")
@@ -49,7 +53,9 @@ class EnvConfig(Section):
     @classmethod
     def _is_one_process(cls, strategy: str) -> str:
         if strategy in ("ddp", "fsdp"):
-            raise ValueError(f"{strategy} needs several processes, and this version runs one; use single or auto")
+            raise ValueError(
+                f"{strategy} needs several processes, and this version runs one; use single or auto"
+            )
         return strategy
 
     @field_validator("use_pl")
@@ -65,7 +71,9 @@ class RunConfig(Section):
 
     plugins: list[str] = Field([], description="Local modules and files to import first.")
     env: EnvConfig = Field(default_factory=EnvConfig, description="The process environment.")
-    solver: Annotated[Section, NamedThing("solvers")] = Field(description="The solver and all that it builds.")
+    solver: Annotated[Section, NamedThing("solvers")] = Field(
+        description="The solver and all that it builds."
+    )
     meta: Any = Field(None, description="Notes of any form; kept, not read.")
 
 
@@ -78,12 +86,13 @@ def load_config(
 
     Args:
         path: the YAML file; or what would stand in it, as a dict.
-        overrides: `A.B=value` texts, as on the command line; relative code paths in them start at the current folder.
+        overrides: `A.B=value` texts, as on the command line; relative code paths in them start at the current
+            folder.
         plugins: modules or files to import beside those of PLUGINS; relative to the current folder.
 
     Raises:
-        ConfigError: with every problem of the phase that failed: reading, references and overrides, plugins, sections,
-            and what the hooks find wrong between sections.
+        ConfigError: with every problem of the phase that failed: reading, references and overrides, plugins,
+            sections, and what the hooks find wrong between sections.
     """
     if isinstance(path, AbstractMapping):
         return from_python(path, overrides, plugins)
@@ -91,9 +100,11 @@ def load_config(
 
 
 def from_python(
-    config: AbstractMapping[str, Any], overrides: AbstractSequence[str] = (), plugins: AbstractSequence[str] = ()
+    config: AbstractMapping[str, Any],
+    overrides: AbstractSequence[str] = (),
+    plugins: AbstractSequence[str] = (),
 ) -> RunConfig:
-    """Validate a configuration given as a dict of the shape of a YAML file; the rest is as with `load_config`."""
+    """Validate a configuration given as a dict of the shape of a YAML file; else as `load_config`."""
     root = node_from_python(dict(config))
     if not isinstance(root, Mapping):
         raise ConfigError("a configuration is a mapping")
@@ -109,7 +120,7 @@ def dump_config(config: RunConfig) -> str:
     return dump(config, {"PLUGINS": items} if items else {})
 
 
-# --------------------------------------------------------------------------------------------------------- loading
+# --- loading ------------------------------------------------------------------------------------
 
 
 def _load(root: Mapping, plugins: AbstractSequence[str]) -> RunConfig:
@@ -153,7 +164,9 @@ def _import_plugins(root: Mapping, plugins: AbstractSequence[str], problems: lis
             discovery.import_local(text, folder_of(scalar.mark))
         except ConfigError as error:
             path = f"PLUGINS[{place}]" if scalar.mark else ""
-            problems += [Problem(p.message, path, scalar.mark, p.found, p.expected, p.hint) for p in error.problems]
+            problems += [
+                Problem(p.message, path, scalar.mark, p.found, p.expected, p.hint) for p in error.problems
+            ]
     if resolved:
         key_mark, mark = (entry.key_mark, entry.node.mark) if entry else (root.mark, root.mark)
         root.entries["PLUGINS"] = Entry(key_mark, Sequence(mark, list(resolved.values())))
@@ -165,8 +178,9 @@ def _is_null(node: Node) -> bool:
 
 def folder_of(mark: Mark | None) -> Path:
     """The folder that relative code paths written at `mark` start from: the file's, else the current one."""
-    in_file = mark is not None and mark.line
-    return Path(os.path.abspath(os.path.dirname(mark.file))) if mark and in_file else Path.cwd()  # noqa: PTH100, PTH120
+    if mark is None or not mark.line:
+        return Path.cwd()
+    return Path(os.path.abspath(os.path.dirname(mark.file)))  # noqa: PTH100, PTH120
 
 
 def is_path(plugin: str) -> bool:
@@ -183,7 +197,8 @@ def absolute_plugin(plugin: str, folder: Path) -> str:
 
 def _raw_plugin(scalar: Scalar) -> str | None:
     """The entry's source with its references, made absolute where it is a relative path."""
-    if scalar.raw is None or not is_path(scalar.text) or os.path.isabs(os.path.expanduser(scalar.text)):  # noqa: PTH111, PTH117
+    is_absolute = os.path.isabs(os.path.expanduser(scalar.text))  # noqa: PTH111, PTH117
+    if scalar.raw is None or not is_path(scalar.text) or is_absolute:
         return scalar.raw
     return f"{str(folder_of(scalar.mark)).replace('${', '$${')}/{scalar.raw}"
 
@@ -196,7 +211,7 @@ def _plugin_text(config: RunConfig, place: int, plugin: str) -> Any:
     return absolute_plugin(plugin, Path.cwd())
 
 
-# ------------------------------------------------------------------------------------------------- across sections
+# --- across sections ----------------------------------------------------------------------------
 
 
 def _sections(value: Any) -> Iterator[Section]:
@@ -224,12 +239,16 @@ def _hook_problems(config: RunConfig) -> list[Problem]:
             role = getattr(hook, "role", None)
             if role is not None and role in by_role:
                 message = f"a second hook of the role {role!r}, which {by_role[role]} has already"
-                problems.append(_at(section, "NAME", path, message, "of each role a mode has one hook at most"))
+                problems.append(
+                    _at(section, "NAME", path, message, "of each role a mode has one hook at most")
+                )
             elif role is not None:
                 by_role[role] = f"{path} ({section['NAME']})"
             check = getattr(hook, "check", None)
             if check is not None:
-                problems += [_at(section, name, path, message) for name, message in check(section, config) or ()]
+                problems += [
+                    _at(section, name, path, message) for name, message in check(section, config) or ()
+                ]
     return problems
 
 

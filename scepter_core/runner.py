@@ -72,7 +72,7 @@ def run(
             _remove_earlier_run(work_dir, settings.log_file)
         elif settings.resume_from is None:
             refuse_to_overwrite(work_dir)
-    solver: BaseSolver = SOLVERS.build(settings, logger=logger)  # type: ignore[assignment]
+    solver: BaseSolver = SOLVERS.build(settings, logger=logger)
     if max_seconds is not None:
         solver.deadline = started + max_seconds
     if mode is not None:

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, PositiveInt, model_validator
+from annotated_types import Gt
+from pydantic import AllowInfNan, ConfigDict, Field, PositiveInt, model_validator
 
 from scepter_core.config import Named, NamedThing, Section
 
 MODES = ("train", "eval", "test")
 Mode = Literal["train", "eval", "test"]
-Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Rate = Annotated[float, Gt(0), AllowInfNan(False)]
 
 
 class HookConfig(Named):
@@ -78,7 +79,7 @@ class SchedulerKeys(Named):
 class MetricKeys(Named):
     """The keys of an entry of METRICS beside those of the class that NAME names."""
 
-    keys: list[str] = Field(  # type: ignore[assignment]  # the key KEYS is the specification's; Section has no keys()
+    keys: list[str] = Field(
         description="What the metric is given, in this order: entries of the outputs, else of the batch; dotted paths."
     )
     modes: list[Mode] | None = Field(

@@ -8,8 +8,9 @@ import random
 import numpy as np
 import torch
 from pydantic import Field
-from scepter_core import DATASETS, HOOKS, METRICS, MODELS, Hook, HookConfig
 from torch import nn
+
+from scepter_core import DATASETS, HOOKS, METRICS, MODELS, Hook, HookConfig
 
 
 @MODELS.register_class()
@@ -231,3 +232,27 @@ class LastValue:
 
     def load_state_dict(self, state) -> None:
         self.value = state["value"]
+
+
+@MODELS.register_class()
+class MatrixNet(nn.Module):
+    """Nothing but a matrix, for optimizers that take no vectors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 2, bias=False)
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"loss": nn.functional.cross_entropy(self.layer(x), y)}
+
+
+@MODELS.register_class()
+class SparseNet(nn.Module):
+    """An embedding with sparse gradients."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(2, 2, sparse=True)
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"loss": nn.functional.cross_entropy(self.table(y), y)}

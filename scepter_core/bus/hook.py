@@ -39,7 +39,7 @@ class Hook(CoreEvents):
         role: what only one hook of a mode may do (`backward`, `lr`, `sampler`); two of one role are an error.
         events: a class of `hookspec` methods: the events that this hook brings and emits.
         cfg: the section.
-        logger: the logger, or None.
+        logger: the logger; python's own, named `scepter`, where none was given.
         priority: PRIORITY, else the default of `Config`; lower runs first.
     """
 
@@ -48,12 +48,12 @@ class Hook(CoreEvents):
     events: ClassVar[type | None] = None
 
     cfg: Any = None
-    logger: logging.Logger | None = None
+    logger: logging.Logger
     priority: int = 0
 
     def __init__(self, cfg: Any, logger: logging.Logger | None = None) -> None:
         self.cfg = cfg
-        self.logger = logger
+        self.logger = logger if logger is not None else logging.getLogger("scepter")
         priority = cfg.get("PRIORITY")
         if priority is None:
             field = self.Config.model_fields.get("priority")

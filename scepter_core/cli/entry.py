@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -15,7 +16,7 @@ from scepter_core.cli.checkpoints import checkpoints
 from scepter_core.cli.explain import explain
 from scepter_core.cli.output import show_error
 from scepter_core.cli.plugins import plugins
-from scepter_core.cli.run import evaluate, run, test
+from scepter_core.cli.run import run, run_eval, run_test
 from scepter_core.cli.validate import validate
 from scepter_core.errors import ScepterError
 
@@ -81,8 +82,8 @@ def _app() -> typer.Typer:
     app.callback()(_options)
     commands: list[tuple[str, Callable[..., Any]]] = [
         ("run", run),
-        ("eval", evaluate),
-        ("test", test),
+        ("eval", run_eval),
+        ("test", run_test),
         ("validate", validate),
         ("explain", explain),
         ("plugins", plugins),
@@ -118,8 +119,12 @@ def _make_streams_lenient() -> None:
 def _reader_is_gone() -> bool:
     """Whether standard output is a pipe that nobody reads any more; if so, the rest of it goes nowhere."""
     try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return True
-    return False
+        output = sys.stdout.fileno()
+    except OSError:  # replaced by something in memory
+        return False
+    pipe = select.poll()
+    pipe.register(output, 0)
+    if not any(state & select.POLLERR for _, state in pipe.poll(0)):
+        return False
+    os.dup2(os.open(os.devnull, os.O_WRONLY), output)
+    return True

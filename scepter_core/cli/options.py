@@ -15,7 +15,7 @@ ConfigFile = Annotated[str, typer.Argument(metavar="CFG", help="The YAML file.",
 Overrides = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[OVERRIDES]...",
+        metavar="OVERRIDES",
         help="KEY.PATH=VALUE, the value as in YAML: SOLVER.MAX_EPOCHS=3, SOLVER.TRAIN_HOOKS[LogHook].LOG_INTERVAL=1.",
         show_default=False,
     ),

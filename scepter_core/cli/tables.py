@@ -29,7 +29,7 @@ def print_table(titles: Sequence[str], rows: Sequence[Sequence[Cell]], right: Co
 
 def aligned(rows: Sequence[Sequence[str]], right: Sequence[bool] = ()) -> list[str]:
     """One line a row, its cells padded to the width of their column and two spaces apart."""
-    flat = [[" ".join(cell.split()) for cell in row] for row in rows]
+    flat = [[" ".join(cell.splitlines()) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*flat, strict=True)]
     sides = [*right, *[False] * (len(widths) - len(right))]
     return [

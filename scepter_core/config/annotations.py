@@ -1,4 +1,4 @@
-"""What a type annotation says about a value in YAML: its members, its words for a message, what of it YAML can write."""
+"""What a type annotation says about a value in YAML: its members, its words, what of it YAML can write."""
 
 from __future__ import annotations
 
@@ -23,7 +23,14 @@ from pydantic.fields import FieldInfo
 
 from scepter_core.config.section import NamedThing
 
-LISTS: tuple[Any, ...] = (list, abc.Sequence, abc.MutableSequence, abc.Iterable, abc.Collection, collections.deque)
+LISTS: tuple[Any, ...] = (
+    list,
+    abc.Sequence,
+    abc.MutableSequence,
+    abc.Iterable,
+    abc.Collection,
+    collections.deque,
+)
 SETS: tuple[Any, ...] = (set, frozenset, abc.Set, abc.MutableSet)
 MAPPINGS: tuple[Any, ...] = (
     dict,
@@ -92,14 +99,18 @@ def is_class(annotation: Any, *classes: type) -> bool:
 
 def is_callable(annotation: Any) -> bool:
     """Whether it asks for a function or a class itself, which YAML names as `module:attribute`."""
-    return annotation in (typing.Callable, abc.Callable, type) or get_origin(annotation) in (abc.Callable, type)
+    return annotation in (typing.Callable, abc.Callable, type) or get_origin(annotation) in (
+        abc.Callable,
+        type,
+    )
 
 
 def accepts_null(annotation: Any) -> bool:
     """Whether null is one of its values."""
     bare = [unwrap(member)[0] for member in members(annotation)]
     return any(
-        member in (None, type(None), Any, object) or (get_origin(member) is Literal and None in get_args(member))
+        member in (None, type(None), Any, object)
+        or (get_origin(member) is Literal and None in get_args(member))
         for member in bare
     )
 
@@ -110,7 +121,11 @@ def describe(annotation: Any, metadata: abc.Iterable[Any] = ()) -> str:
     if "null" in described:  # last, whatever the order of the annotation
         described = [word for word in described if word != "null"] + ["null"]
     whole = {unwrap(member)[0] for member in members(annotation)} <= {int, type(None), None}
-    return " or ".join(described) + bounds(metadata, whole=whole)
+    text = " or ".join(described)
+    metadata = tuple(metadata)
+    if any(isinstance(mark, NamedThing) for mark in metadata):
+        text = text.replace("a section", "a section with a NAME").replace("sections", "sections with a NAME")
+    return text + bounds(metadata, whole=whole)
 
 
 def demand(annotation: Any) -> str:
@@ -199,7 +214,9 @@ def bounds(metadata: abc.Iterable[Any], *, whole: bool = False) -> str:
     words: list[str] = []
     for constraint in flat:
         limits = [(name, sign, getattr(constraint, name, None)) for name, sign in signs]
-        words.extend(limit_text(name, sign, limit, whole) for name, sign, limit in limits if limit is not None)
+        words.extend(
+            limit_text(name, sign, limit, whole) for name, sign, limit in limits if limit is not None
+        )
         least, most = getattr(constraint, "min_length", None), getattr(constraint, "max_length", None)
         if least:
             words.append("not empty" if least == 1 else f"at least {least} long")
@@ -252,7 +269,9 @@ def _express(bare: Any) -> Any:
     if container in MAPPINGS:
         return _express_generic(dict, arguments if len(arguments) == 2 else (), (str, Any))
     if container in LISTS:
-        return _express_generic(collections.deque if container is collections.deque else list, arguments, (Any,))
+        return _express_generic(
+            collections.deque if container is collections.deque else list, arguments, (Any,)
+        )
     return bare if _is_writable(bare) else NOTHING
 
 

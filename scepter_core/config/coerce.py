@@ -1,13 +1,10 @@
-"""Nodes to values, guided by annotations: strict where YAML has the type already, helpful where it has not."""
+"""Nodes to values, guided by annotations: strict where YAML has the type, helpful where it has not."""
 
 from __future__ import annotations
 
 import collections
 import dataclasses
 import enum
-import math
-import pathlib
-import re
 from collections.abc import Callable, Iterable
 from typing import Any, Literal, get_args, get_origin
 
@@ -26,14 +23,13 @@ from scepter_core.config.annotations import (
     unwrap,
 )
 from scepter_core.config.nodes import Mapping, Node, Scalar, Sequence, plain_value, source_text, to_python
-from scepter_core.config.section import NamedThing, Reference
+from scepter_core.config.scalars import MISMATCH, SCALARS, scalar_value, union_value
+from scepter_core.config.section import NamedThing
 from scepter_core.errors import Problem
 
 INVALID: Any = object()
 """What a coercion returns when it has noted a problem instead of a value."""
 
-_BOOLEANS = {"yes": True, "on": True, "true": True, "no": False, "off": False, "false": False}
-_REFERENCE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 MakeSection = Callable[[Node, type[BaseModel], str, NamedThing | None], Any]
 
@@ -50,7 +46,12 @@ class Coercer:
         self._section, self._problems = section, problems
 
     def coerce(
-        self, node: Node, annotation: Any, path: str, metadata: Iterable[Any] = (), thing: NamedThing | None = None
+        self,
+        node: Node,
+        annotation: Any,
+        path: str,
+        metadata: Iterable[Any] = (),
+        thing: NamedThing | None = None,
     ) -> Any:
         """The node's value as the annotation wants it, or INVALID.
 
@@ -75,7 +76,7 @@ class Coercer:
             value = scalar_value(node, bare)
         else:
             value = self._container(node, bare, path, thing)
-        if value is _MISMATCH:
+        if value is MISMATCH:
             return self.mismatch(node, annotation, path, metadata)
         return value
 
@@ -86,12 +87,12 @@ class Coercer:
         if isinstance(node, Scalar) and not node.plain:
             unquoted = Scalar(node.mark, node.text, True, plain_value(node.text))
             choices = [unwrap(member)[0] for member in members(annotation)]
-            if _union_scalar(unquoted, choices) is not _MISMATCH:
+            if union_value(unquoted, choices) is not MISMATCH:
                 hint = "quotes make it a string: leave them out"
         self._problems.append(Problem(demand(annotation), path, node.mark, source_text(node), exact, hint))
         return INVALID
 
-    # ------------------------------------------------------------------------------------------------- unions
+    # --- unions ----------------------------------------------------------------------------------
 
     def _union(
         self,
@@ -104,8 +105,8 @@ class Coercer:
     ) -> Any:
         bare = [unwrap(choice)[0] for choice in choices]
         if isinstance(node, Scalar):
-            value = _union_scalar(node, bare)
-            return self.mismatch(node, annotation, path, metadata) if value is _MISMATCH else value
+            value = union_value(node, bare)
+            return self.mismatch(node, annotation, path, metadata) if value is MISMATCH else value
         if any(choice in (Any, object) for choice in bare):
             return to_python(node)
         fitting = [choice for choice, base in zip(choices, bare, strict=True) if _takes(base, node)]
@@ -118,11 +119,11 @@ class Coercer:
                 return value
         return self.mismatch(node, annotation, path, metadata)
 
-    # --------------------------------------------------------------------------------------------- containers
+    # --- containers ------------------------------------------------------------------------------
 
     def _container(self, node: Mapping | Sequence, bare: Any, path: str, thing: NamedThing | None) -> Any:
         if not _takes(bare, node):
-            return _MISMATCH
+            return MISMATCH
         container, arguments = get_origin(bare) or bare, get_args(bare)
         if isinstance(node, Mapping):
             if container in MAPPINGS:
@@ -132,7 +133,9 @@ class Coercer:
             return self._fixed(node, arguments, path, thing)
         if container is tuple or container in LISTS or container in SETS:
             inner = arguments[0] if arguments else Any
-            values = [self.coerce(item, inner, f"{path}[{n}]", (), thing) for n, item in enumerate(node.items)]
+            values = [
+                self.coerce(item, inner, f"{path}[{n}]", (), thing) for n, item in enumerate(node.items)
+            ]
             return _collect(container, values)
         return to_python(node)
 
@@ -143,7 +146,9 @@ class Coercer:
         for text, entry in node.entries.items():
             key = text
             if unwrap(key_type)[0] not in (str, Any, object):
-                key = self.coerce(Scalar(entry.key_mark, text, True, plain_value(text)), key_type, f"{path}.{text}")
+                key = self.coerce(
+                    Scalar(entry.key_mark, text, True, plain_value(text)), key_type, f"{path}.{text}"
+                )
             value = self.coerce(entry.node, value_type, f"{path}.{text}", (), thing)
             valid = valid and key is not INVALID and value is not INVALID
             if valid:
@@ -154,148 +159,20 @@ class Coercer:
         if arguments == ((),):
             arguments = ()
         if len(node.items) != len(arguments):
-            return _MISMATCH
+            return MISMATCH
         pairs = enumerate(zip(node.items, arguments, strict=True))
-        return _collect(tuple, [self.coerce(item, inner, f"{path}[{n}]", (), thing) for n, (item, inner) in pairs])
+        return _collect(
+            tuple, [self.coerce(item, inner, f"{path}[{n}]", (), thing) for n, (item, inner) in pairs]
+        )
 
 
-# ------------------------------------------------------------------------------------------------------- scalars
-
-_MISMATCH: Any = object()
-
-
-def scalar_value(node: Scalar, bare: Any) -> Any:
-    """The scalar as a value of the bare annotation, or a mark of mismatch."""
-    value = node.value
-    if bare in (Any, object):
-        return value
-    if bare in _SCALARS:
-        return _SCALARS[bare](node)
-    if get_origin(bare) is Literal:
-        return _literal(node, get_args(bare))
-    if is_callable(bare):
-        return _reference(node)
-    if isinstance(bare, type) and not isinstance(value, str | int | float | None) and isinstance(value, get_origin(bare) or bare):
-        return value  # an object that a program gave
-    if is_class(bare, enum.Enum):
-        return _member(node, bare)
-    container = get_origin(bare) or bare
-    if container in (*LISTS, *SETS, *MAPPINGS, tuple) or dataclasses.is_dataclass(container) or node.is_null:
-        return _MISMATCH
-    if is_class(bare, str):
-        return _text(node)
-    if isinstance(bare, type) and issubclass(bare, pathlib.PurePath):
-        return bare(node.text) if "\0" not in node.text else _MISMATCH
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return value if is_number and getattr(bare, "__name__", "") == "timedelta" else node.text
-
-
-def _boolean(node: Scalar) -> Any:
-    if isinstance(node.value, bool):
-        return node.value
-    if isinstance(node.value, int) and node.value in (0, 1):
-        return bool(node.value)
-    return _BOOLEANS.get(node.text.lower(), _MISMATCH) if node.plain and isinstance(node.value, str) else _MISMATCH
-
-
-def _integer(node: Scalar) -> Any:
-    value = node.value
-    if isinstance(value, bool):
-        return _MISMATCH
-    if isinstance(value, int):
-        return int(value)
-    return int(value) if isinstance(value, float) and value.is_integer() else _MISMATCH
-
-
-def _number(node: Scalar) -> Any:
-    value = node.value
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return _MISMATCH
-    try:
-        return float(value)
-    except OverflowError:  # an integer of more than 300 digits
-        return math.inf if value > 0 else -math.inf
-
-
-def _text(node: Scalar) -> Any:
-    return _MISMATCH if node.is_null and node.plain else node.text
-
-
-def _null(node: Scalar) -> Any:
-    return None if node.is_null or (node.plain and node.text == "None") else _MISMATCH
-
-
-def _literal(node: Scalar, values: tuple[Any, ...]) -> Any:
-    for wanted in values:
-        if type(wanted) is type(node.value) and wanted == node.value:
-            return wanted
-    integer = _integer(node)
-    for wanted in values:
-        if type(wanted) is int and integer is not _MISMATCH and wanted == integer:
-            return wanted
-        if isinstance(wanted, enum.Enum) and (wanted is node.value or wanted.value == node.value):
-            return wanted
-    for wanted in values:
-        if isinstance(wanted, str) and not node.is_null and wanted == node.text:
-            return wanted
-    truth = _boolean(node)
-    return next((wanted for wanted in values if isinstance(wanted, bool) and wanted is truth), _MISMATCH)
-
-
-def _member(node: Scalar, enumeration: Any) -> Any:
-    if isinstance(node.value, enumeration):
-        return node.value
-    for member in enumeration.__members__.values():
-        if type(member.value) is type(node.value) and member.value == node.value:
-            return member
-    for member in enumeration.__members__.values():
-        if isinstance(member.value, str) and member.value == node.text:
-            return member
-    return enumeration.__members__.get(node.text, _MISMATCH)
-
-
-def _reference(node: Scalar) -> Any:
-    if callable(node.value) and not isinstance(node.value, str):
-        return node.value
-    return Reference(node.text) if isinstance(node.value, str) and _REFERENCE.fullmatch(node.text) else _MISMATCH
-
-
-_SCALARS: dict[Any, Callable[[Scalar], Any]] = {
-    bool: _boolean,
-    int: _integer,
-    float: _number,
-    str: _text,
-    type(None): _null,
-    None: _null,
-}
-
-
-def _union_scalar(node: Scalar, bare: list[Any]) -> Any:
-    """The scalar under the member that its own type picks, else as text, else under the first that takes it."""
-    value = node.value
-    if any(choice in (None, type(None)) for choice in bare) and _null(node) is None:
-        return None
-    for choice in bare:
-        literal = _literal(node, get_args(choice)) if get_origin(choice) is Literal else _MISMATCH
-        if literal is not _MISMATCH and (type(literal) is type(value) or isinstance(literal, str)):
-            return literal
-    if type(value) in bare:
-        return value if type(value) is not str else node.text
-    if isinstance(value, int) and not isinstance(value, bool) and float in bare:
-        return _number(node)
-    if str in bare and not node.is_null:
-        return node.text
-    ordered = sorted(bare, key=lambda choice: choice in (Any, object))
-    return next((found for choice in ordered if (found := scalar_value(node, choice)) is not _MISMATCH), _MISMATCH)
-
-
-# -------------------------------------------------------------------------------------------------------- helpers
+# --- helpers ------------------------------------------------------------------------------------
 
 
 def _takes(bare: Any, node: Mapping | Sequence) -> bool:
     """Whether values of the annotation are written as such a node."""
     container = get_origin(bare) or bare
-    if bare in _SCALARS or container is Literal or is_callable(bare) or is_class(bare, enum.Enum, str, bytes):
+    if bare in SCALARS or container is Literal or is_callable(bare) or is_class(bare, enum.Enum, str, bytes):
         return False
     is_listed = container in (*LISTS, *SETS, tuple)
     is_mapped = container in MAPPINGS or is_class(bare, BaseModel) or dataclasses.is_dataclass(container)
@@ -315,7 +192,7 @@ def _collect(container: Any, values: list[Any]) -> Any:
         try:
             return frozenset(values) if container is frozenset else set(values)
         except TypeError:
-            return _MISMATCH  # lists and mappings are no members of a set
+            return MISMATCH  # lists and mappings are no members of a set
     if container is tuple:
         return tuple(values)
     return collections.deque(values) if container is collections.deque else values

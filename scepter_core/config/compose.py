@@ -34,7 +34,7 @@ def compose(path: str | os.PathLike[str], overrides: AbstractSequence[str] = (),
 
 
 def finish(root: Mapping, overrides: AbstractSequence[str] = (), *, now: datetime) -> Mapping:
-    """The tree with overrides applied, removed keys gone and every reference resolved; `root` itself is changed.
+    """The tree with overrides applied, removed keys gone and every reference resolved; it is changed itself.
 
     Raises:
         ConfigError: with every problem of the overrides and references.
@@ -56,7 +56,7 @@ def is_override(mark: Mark | None) -> bool:
     return mark is not None and not mark.line and mark.file.startswith(_OVERRIDE)
 
 
-# ---------------------------------------------------------------------------------------------------- inheritance
+# --- inheritance --------------------------------------------------------------------------------
 
 
 def _read_with_bases(file: str, now: datetime, problems: list[Problem], above: tuple[str, ...]) -> Mapping:
@@ -71,7 +71,8 @@ def _read_with_bases(file: str, now: datetime, problems: list[Problem], above: t
     here = (*above, os.path.realpath(file))
     merged: Mapping | None = None
     for scalar in bases:
-        base = os.path.join(os.path.dirname(file), os.path.expanduser(scalar.text))  # noqa: PTH118, PTH120, PTH111  # as given, for messages
+        name = os.path.expanduser(scalar.text)  # noqa: PTH111
+        base = os.path.join(os.path.dirname(file), name)  # noqa: PTH118, PTH120  # as given, for messages
         if os.path.realpath(base) in here:
             problems.append(Problem("inherits from itself", "_BASE", scalar.mark, found=scalar.text))
             continue
@@ -122,23 +123,29 @@ def _sweep(node: Node) -> None:
         for item in node.items:
             _sweep(item)
     elif isinstance(node, Mapping):
-        deleted = {key for key, entry in node.entries.items() if isinstance(entry.node, Scalar) and entry.node.delete}
+        deleted = {
+            key for key, entry in node.entries.items() if isinstance(entry.node, Scalar) and entry.node.delete
+        }
         for key in deleted:
             del node.entries[key]
-        gone = (node.entries.keys() | deleted) - {"NAME"}  # the old NAME tells which of the old keys still mean the same
+        gone = (node.entries.keys() | deleted) - {
+            "NAME"
+        }  # the old NAME tells which of the old keys still mean the same
         node.stale = {key: entry for key, entry in node.stale.items() if key not in gone}
         for entry in (*node.entries.values(), *node.stale.values()):
             _sweep(entry.node)
 
 
-# ------------------------------------------------------------------------------------------------------ overrides
+# --- overrides ----------------------------------------------------------------------------------
 
 
 def _override(root: Mapping, text: str, problems: list[Problem]) -> None:
     mark = Mark(f'{_OVERRIDE}{text}"')
     left, equals, right = _split(text)
     if not equals:
-        problems.append(Problem("not an override", mark=mark, expected="KEY.KEY=VALUE", hint="the value is YAML"))
+        problems.append(
+            Problem("not an override", mark=mark, expected="KEY.KEY=VALUE", hint="the value is YAML")
+        )
         return
     try:
         steps = parse_path(left.strip())
@@ -149,7 +156,9 @@ def _override(root: Mapping, text: str, problems: list[Problem]) -> None:
     except PathError as error:
         problems.append(Problem(error.message, left.strip(), mark, hint=error.hint))
     except ConfigError as error:
-        problems.extend(Problem(p.message, left.strip(), mark, p.found, p.expected, p.hint) for p in error.problems)
+        problems.extend(
+            Problem(p.message, left.strip(), mark, p.found, p.expected, p.hint) for p in error.problems
+        )
 
 
 def _split(text: str) -> tuple[str, str, str]:
@@ -165,11 +174,15 @@ def _split(text: str) -> tuple[str, str, str]:
 def _assign(root: Mapping, steps: list[Step], value: Node, mark: Mark) -> None:
     parent: Node = root
     for place, step in enumerate(steps[:-1]):
-        parent = _descend(parent, step, steps[: place + 1], creates=isinstance(steps[place + 1], Key), mark=mark)
+        parent = _descend(
+            parent, step, steps[: place + 1], creates=isinstance(steps[place + 1], Key), mark=mark
+        )
     last = steps[-1]
     if isinstance(last, Item):
         items, place = _located(parent, last, steps)
-        removed = isinstance(value, Scalar) and value.is_null  # marked only: later overrides count the old places
+        removed = (
+            isinstance(value, Scalar) and value.is_null
+        )  # marked only: later overrides count the old places
         items[place] = Scalar(mark, "", True, None, delete=True) if removed else value
         return
     section = _section(parent, steps[:-1])
@@ -211,7 +224,11 @@ def _descend(parent: Node, step: Step, steps: list[Step], *, creates: bool, mark
 def _section(node: Node, steps: list[Step]) -> Mapping:
     if isinstance(node, Mapping):
         return node
-    kind = "a list: say which entry, by [place] or [NAME]" if isinstance(node, Sequence) else "a value, not a section"
+    kind = (
+        "a list: say which entry, by [place] or [NAME]"
+        if isinstance(node, Sequence)
+        else "a value, not a section"
+    )
     raise PathError(f"{path_text(steps)} is {kind}")
 
 

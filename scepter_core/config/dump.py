@@ -16,7 +16,9 @@ from scepter_core.config.section import FreeSection, keys_of
 
 _INDICATORS = set("?:,[]{}#&*!|>'\"%@`=<-")
 _ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r", "\0": "\\0"}
-_RESOLVER = yaml.SafeLoader("")  # for what YAML 1.1 takes a plain text for: other readers of our files go by that
+_RESOLVER = yaml.SafeLoader(
+    ""
+)  # for what YAML 1.1 takes a plain text for: other readers of our files go by that
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -73,7 +75,11 @@ def _section(section: BaseModel) -> dict[str, _Tree]:
 def _tree(value: Any, node: Node | None) -> _Tree:
     if isinstance(value, _Text):
         return value
-    if node is not None and node.raw is not None and (not isinstance(node, Scalar) or _unchanged(value, node)):
+    if (
+        node is not None
+        and node.raw is not None
+        and (not isinstance(node, Scalar) or _unchanged(value, node))
+    ):
         return _Text(_raw_text(node) if isinstance(node, Scalar) else _quoted(node.raw))
     if isinstance(value, BaseModel):
         return _section(value)
@@ -88,7 +94,11 @@ def _tree(value: Any, node: Node | None) -> _Tree:
     elif not isinstance(value, list | tuple) and hasattr(value, "__iter__") and hasattr(value, "appendleft"):
         value = list(value)
     if isinstance(value, list | tuple):
-        items = node.items if isinstance(node, Sequence) and len(node.items) == len(value) else [None] * len(value)
+        items = (
+            node.items
+            if isinstance(node, Sequence) and len(node.items) == len(value)
+            else [None] * len(value)
+        )
         trees = [_tree(item, below) for item, below in zip(value, items, strict=True)]
         return None if any(tree is None for tree in trees) else trees
     return _scalar(value)

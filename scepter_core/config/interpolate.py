@@ -148,7 +148,10 @@ class Interpolator:
             return text, text.replace("${", "$${")
         if colon:
             hint = did_you_mean(kind, ("env", "now"))
-            raise _Bad(f"unknown reference ${{{kind}:…}}: there are ${{env:NAME}}, ${{now:FORMAT}} and ${{A.B}}", hint)
+            raise _Bad(
+                f"unknown reference ${{{kind}:…}}: there are ${{env:NAME}}, ${{now:FORMAT}} and ${{A.B}}",
+                hint,
+            )
         target = self._target(body)
         if not isinstance(target, Scalar):
             raise _Bad(f"${{{body}}} is not a single value, so it cannot be part of a text")

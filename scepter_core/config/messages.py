@@ -118,7 +118,7 @@ def speaks_for_itself(details: list[Any]) -> bool:
 
 
 def word(details: list[Any], place: Place) -> str:
-    """One message for all that pydantic says of one place: of a union, what comes nearest to the value's own type."""
+    """One message for all that pydantic says of one place: of a union, what comes nearest to the value."""
     for kinds in (_OWN_WORDS, tuple(_BOUNDS), tuple(_FIXED), tuple(_LENGTHS)):
         for detail in details:
             if detail["type"] in kinds:
@@ -144,7 +144,9 @@ def _word(detail: Any) -> str:
     if kind in _LENGTHS:
         name, words, what = _LENGTHS[kind]
         limit = context[name]
-        return "must not be empty" if (limit, words) == (1, "at least") else f"must have {words} {limit} {what}"
+        return (
+            "must not be empty" if (limit, words) == (1, "at least") else f"must have {words} {limit} {what}"
+        )
     if kind == "literal_error":
         return f"must be one of {context['expected']}".replace(" or ", ", ")
     message: str = detail["msg"]

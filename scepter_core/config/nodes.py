@@ -60,8 +60,8 @@ class Mapping:
     """A section: keys and values.
 
     Attributes:
-        stale: entries of a section of another NAME that this one took the place of. Those that belong to every thing
-            of its kind still hold; the others went with the old NAME.
+        stale: entries of a section of another NAME that this one took the place of. Those that every thing
+            of its kind has still hold; the others went with the old NAME.
         raw: the `${…}` reference that the whole mapping came from.
     """
 
@@ -139,7 +139,8 @@ def from_python(value: Any, mark: Mark | None = None, *, depth: int = 0) -> Node
         return value
     if isinstance(value, dict):
         return Mapping(
-            mark, {str(key): Entry(mark, from_python(item, mark, depth=depth + 1)) for key, item in value.items()}
+            mark,
+            {str(key): Entry(mark, from_python(item, mark, depth=depth + 1)) for key, item in value.items()},
         )
     if isinstance(value, list | tuple):
         return Sequence(mark, [from_python(item, mark, depth=depth + 1) for item in value])
@@ -155,7 +156,11 @@ def _python_scalar(value: Any, mark: Mark | None) -> Scalar:
         value = int(value) if not hasattr(value, "name") else value
     elif isinstance(value, numbers.Real) and not isinstance(value, numbers.Rational):
         value = float(value)
-    text = float_text(value) if isinstance(value, float) else str(fspath(value) if isinstance(value, PathLike) else value)
+    text = (
+        float_text(value)
+        if isinstance(value, float)
+        else str(fspath(value) if isinstance(value, PathLike) else value)
+    )
     return Scalar(mark, text, plain=True, value=value)
 
 
@@ -178,7 +183,9 @@ def copy_node(node: Node, mark: Mark | None = None) -> Node:
         return Sequence(where, [copy_node(item, mark) for item in node.items], node.raw)
     copied = Mapping(where, {}, {}, node.raw)
     for mine, theirs in ((copied.entries, node.entries), (copied.stale, node.stale)):
-        mine.update((key, Entry(mark or entry.key_mark, copy_node(entry.node, mark))) for key, entry in theirs.items())
+        mine.update(
+            (key, Entry(mark or entry.key_mark, copy_node(entry.node, mark))) for key, entry in theirs.items()
+        )
     return copied
 
 

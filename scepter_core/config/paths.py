@@ -1,4 +1,4 @@
-"""Paths into a configuration, as overrides and references write them: `SOLVER.TRAIN_HOOKS[LogHook].PRIORITY`."""
+"""Paths into a configuration, as overrides and references write them: `SOLVER.TRAIN_HOOKS[0].PRIORITY`."""
 
 from __future__ import annotations
 
@@ -54,7 +54,9 @@ def parse_path(text: str) -> list[Step]:
         steps.append(Key(match["key"]) if is_key else Item(int(which) if _is_index(which) else which.strip()))
         position = match.end()
     if not steps or position < len(text):
-        raise PathError("not a path of keys", "write it as SOLVER.MAX_EPOCHS or SOLVER.TRAIN_HOOKS[LogHook].PRIORITY")
+        raise PathError(
+            "not a path of keys", "write it as SOLVER.MAX_EPOCHS or SOLVER.TRAIN_HOOKS[LogHook].PRIORITY"
+        )
     if len(steps) > MAX_DEPTH:
         raise PathError(f"nested more than {MAX_DEPTH} levels deep")
     return steps
@@ -88,7 +90,8 @@ def find_item(node: Node, item: Item) -> tuple[list[Node], int]:
         return node.items, places[0]
     if places:
         raise PathError(
-            f"{len(places)} entries are named {item.which}", "pick one by its place: " + ", ".join(f"[{n}]" for n in places)
+            f"{len(places)} entries are named {item.which}",
+            "pick one by its place: " + ", ".join(f"[{n}]" for n in places),
         )
     known = list(dict.fromkeys(name for name in names if name))
     here = f"the names there are: {', '.join(known)}" if known else "there are no named entries"

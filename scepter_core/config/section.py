@@ -38,7 +38,7 @@ class NamedThing:
 
 
 class Reference(str):
-    """`module:attribute`: a function or class that a configuration names, imported when it is first called."""
+    """`module:attribute`: a function or class that a configuration names, imported when it is called."""
 
     def resolve(self) -> Any:
         """The object itself.
@@ -51,7 +51,9 @@ class Reference(str):
             found: Any = import_module(module)
             for part in attribute.split("."):
                 found = getattr(found, part)
-        except Exception as error:  # importing runs foreign code, which may fail in any way; the cause goes along
+        except (
+            Exception
+        ) as error:  # importing runs foreign code, which may fail in any way; the cause goes along
             raise ConfigError([Problem(f"cannot import {self}: {type(error).__name__}: {error}")]) from error
         return found
 
@@ -66,7 +68,8 @@ def keys_of(model: type[BaseModel]) -> dict[str, str]:
     """The model's keys as YAML writes them, each with its field: the alias, else the name in upper case."""
     if model not in _KEYS:
         _KEYS[model] = {
-            (field.alias or name.upper()): name for name, field in getattr(model, "__pydantic_fields__", {}).items()
+            (field.alias or name.upper()): name
+            for name, field in getattr(model, "__pydantic_fields__", {}).items()
         }
     return _KEYS[model]
 
@@ -157,8 +160,11 @@ def _blank(model: type[Section]) -> Section:
 def _rebuild(*source: Any) -> Section:
     from scepter_core.config.signature import section_model
 
-    thing, common, supplied, renames = source
-    return _blank(section_model(thing, common=common, supplied=supplied, renames=dict(renames)))
+    thing, common, supplied, renames, annotations = source
+    model = section_model(
+        thing, common=common, supplied=supplied, renames=dict(renames), annotations=dict(annotations)
+    )
+    return _blank(model)
 
 
 class Named(Section):
@@ -170,8 +176,8 @@ class Named(Section):
 class FreeSection(Section):
     """A section whose keys nobody declared, as code written for SCEPTER reads them.
 
-    Sections inside are free too. A key with nothing behind it is None as an attribute, while `get` gives its default
-    and `have` says no.
+    Sections inside are free too. A key with nothing behind it is None as an attribute, while `get` gives its
+    default and `have` says no.
     """
 
     model_config = ConfigDict(extra="allow")
@@ -198,7 +204,7 @@ class FreeSection(Section):
     def model_post_init(self, context: Any) -> None:
         """Make sections of the mappings that are given from Python."""
         for key, value in (self.__pydantic_extra__ or {}).items():
-            self.__pydantic_extra__[key] = free(value)  # type: ignore[index]  # it is there: the loop goes over it
+            self.__pydantic_extra__[key] = free(value)  # type: ignore[index]  # the loop goes over it
 
 
 def free(value: Any) -> Any:
@@ -208,5 +214,3 @@ def free(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [free(item) for item in value]
     return value
-
-

@@ -30,14 +30,14 @@ _OWN: WeakKeyDictionary[type[BaseModel], frozenset[str]] = WeakKeyDictionary()
 def style_of(obj: Any, common: type[Section] = Named) -> Style:
     """How the thing is configured and built.
 
-    `config`: a class with a nested pydantic `Config`, built as `cls(cfg, logger=logger)`. `free`: built the same way,
-    but it declares no keys and takes any, as classes written for SCEPTER. `keywords`: anything else, built with
-    keyword arguments after its signature.
+    `config`: a class with a nested pydantic `Config`, built as `cls(cfg, logger=logger)`. `free`: built the same
+    way, but it declares no keys and takes any, as classes written for SCEPTER. `keywords`: anything else, built
+    with keyword arguments after its signature.
 
     Args:
         obj: the class or function.
-        common: the model of the keys that every thing of the kind has. A base class whose `Config` is only that
-            declares nothing for a subclass with an `__init__` of its own.
+        common: the model of the keys that every thing of the kind has. A base class whose `Config` is only
+            that declares nothing for a subclass with an `__init__` of its own.
     """
     if not inspect.isclass(obj):
         return "free" if _takes_cfg(obj) else "keywords"
@@ -58,6 +58,7 @@ def section_model(
     common: type[Section] = Named,
     supplied: frozenset[str] = frozenset(),
     renames: abc.Mapping[str, str] = types.MappingProxyType({}),
+    annotations: abc.Mapping[str, Any] = types.MappingProxyType({}),
 ) -> type[Section]:
     """The model of the thing's section: the keys that all of its kind have, and its own, in one.
 
@@ -66,16 +67,23 @@ def section_model(
         common: the keys of the kind.
         supplied: parameters that the engine passes itself; they are no keys.
         renames: parameter to key, where the key is not the parameter in upper case.
+        annotations: parameter to type, where the kind knows better than the signature.
 
     Raises:
         ConfigError: it needs something that a configuration cannot give.
     """
-    return _section_model(obj, common, supplied, tuple(sorted(renames.items())))
+    return _section_model(
+        obj, common, supplied, tuple(sorted(renames.items())), tuple(sorted(annotations.items()))
+    )
 
 
 @functools.cache
 def _section_model(
-    obj: Any, common: type[Section], supplied: frozenset[str], renames: tuple[tuple[str, str], ...]
+    obj: Any,
+    common: type[Section],
+    supplied: frozenset[str],
+    renames: tuple[tuple[str, str], ...],
+    annotations: tuple[tuple[str, Any], ...],
 ) -> type[Section]:
     style = style_of(obj, common)
     name = f"{getattr(obj, '__name__', 'Thing')}Section"
@@ -84,11 +92,11 @@ def _section_model(
     elif style == "free":
         model = _derived(name, (FreeSection, common), {"model_config": ConfigDict(extra="allow")})
     else:
-        model = _keyword_model(name, obj, common, supplied, dict(renames))
+        model = _keyword_model(name, obj, common, supplied, dict(renames), dict(annotations))
     shared = {*keys_of(common), *(key for _, key in renames)}  # what has a name of its own is the kind's too
     _OWN[model] = frozenset(key for key in keys_of(model) if key not in shared)
     if model is not getattr(obj, "Config", None):
-        model.__scepter_source__ = (obj, common, supplied, renames)  # type: ignore[attr-defined]
+        model.__scepter_source__ = (obj, common, supplied, renames, annotations)  # type: ignore[attr-defined]
     return model
 
 
@@ -111,7 +119,9 @@ def shared_keys(model: type[BaseModel], other: type[BaseModel] | None) -> frozen
     if other is not None:
         others = keys_of(other)
         shared |= {
-            key for key, name in keys.items() if others.get(key) == name and _definer(model, name) is _definer(other, name)
+            key
+            for key, name in keys.items()
+            if others.get(key) == name and _definer(model, name) is _definer(other, name)
         }
     return frozenset(shared)
 
@@ -132,12 +142,12 @@ def _joined(name: str, config: type[BaseModel], common: type[Section]) -> type[S
 
 def _derived(name: str, bases: tuple[type, ...], body: dict[str, Any]) -> type[Section]:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # of a key named like a method: keys are looked up as such
+        warnings.simplefilter("ignore", UserWarning)  # of a key named like a method: here it may be
         made = types.new_class(name, bases, {}, lambda namespace: namespace.update(body))
     return typing.cast("type[Section]", made)
 
 
-# ------------------------------------------------------------------------------------------------- keyword style
+# --- keyword style ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,12 +159,17 @@ class _Parameter:
 
 
 def _keyword_model(
-    name: str, obj: Any, common: type[Section], supplied: frozenset[str], renames: dict[str, str]
+    name: str,
+    obj: Any,
+    common: type[Section],
+    supplied: frozenset[str],
+    renames: dict[str, str],
+    annotations: dict[str, Any],
 ) -> type[Section]:
     shared = keys_of(common)
     fields: dict[str, Any] = {}
     keywords: dict[str, str] = {}
-    for parameter in _parameters(obj, supplied, renames):
+    for parameter in _parameters(obj, supplied, renames, annotations):
         if parameter.key in keywords:
             continue  # a and A: one key cannot mean both
         keywords[parameter.key] = parameter.name
@@ -187,10 +202,14 @@ def _default(value: Any, annotation: Any) -> FieldInfo:
         value = float(value)  # as it will be when it is written
     if isinstance(value, str | int | float | tuple | frozenset | None):
         return typing.cast("FieldInfo", Field(default=value))
-    return typing.cast("FieldInfo", Field(default_factory=lambda: value))  # the very object: pydantic would copy it
+    return typing.cast(
+        "FieldInfo", Field(default_factory=lambda: value)
+    )  # the very object: pydantic would copy it
 
 
-def _parameters(obj: Any, supplied: frozenset[str], renames: dict[str, str]) -> Iterator[_Parameter]:
+def _parameters(
+    obj: Any, supplied: frozenset[str], renames: dict[str, str], annotations: dict[str, Any]
+) -> Iterator[_Parameter]:
     function, skip = _called(obj)
     try:
         parameters = list(inspect.signature(function).parameters.values())[skip:]
@@ -200,7 +219,8 @@ def _parameters(obj: Any, supplied: frozenset[str], renames: dict[str, str]) -> 
     for parameter in parameters:
         if parameter.name in supplied or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             continue
-        annotation = express(hints.of(parameter))
+        known = annotations.get(parameter.name)
+        annotation = express(hints.of(parameter)) if known is None else express(known)
         key = renames.get(parameter.name, parameter.name.upper())
         unusable = annotation is NOTHING or parameter.kind is parameter.POSITIONAL_ONLY or key.startswith("_")
         if not unusable:
@@ -208,9 +228,14 @@ def _parameters(obj: Any, supplied: frozenset[str], renames: dict[str, str]) -> 
                 annotation = Optional[annotation]  # noqa: UP045  # of a value, not a type known here
             yield _Parameter(parameter.name, key, annotation, parameter.default)
         elif parameter.default is inspect.Parameter.empty:
-            kind = "by place only" if parameter.kind is parameter.POSITIONAL_ONLY else "of a type that YAML cannot write"
+            kind = (
+                "by place only"
+                if parameter.kind is parameter.POSITIONAL_ONLY
+                else "of a type that YAML cannot write"
+            )
             raise ConfigError(
-                f"{_qualified(obj)} cannot be built from a configuration: its parameter {parameter.name} is {kind}"
+                f"{_qualified(obj)} cannot be built from a configuration: "
+                f"its parameter {parameter.name} is {kind}"
             )
 
 
@@ -271,7 +296,7 @@ def _takes_cfg(obj: Any) -> bool:
 
 
 def keywords(section: Section) -> dict[str, Any]:
-    """The keyword arguments that build the thing: the keys that were given, and shared ones that have a value.
+    """The keyword arguments that build the thing: the keys that were given, and shared ones with a value.
 
     Raises:
         ConfigError: a `module:attribute` in it cannot be imported.
@@ -291,7 +316,9 @@ def _resolved(value: Any) -> Any:
     """The value with every `module:attribute` in it imported."""
     if isinstance(value, Reference):
         return value.resolve()
-    if isinstance(value, list | tuple | set | frozenset) and any(isinstance(item, Reference) for item in value):
+    if isinstance(value, list | tuple | set | frozenset) and any(
+        isinstance(item, Reference) for item in value
+    ):
         return type(value)(_resolved(item) for item in value)
     if isinstance(value, dict):
         return {key: _resolved(item) for key, item in value.items()}

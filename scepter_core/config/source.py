@@ -26,7 +26,9 @@ MAX_BYTES = 16 * 1024 * 1024
 MAX_ALIASED = 100_000
 """How many nodes aliases may add to a file: more is an explosion, not a configuration."""
 
-_CORE_TAGS = {"tag:yaml.org,2002:" + name: name for name in ("str", "int", "float", "bool", "null", "map", "seq")}
+_CORE_TAGS = {
+    "tag:yaml.org,2002:" + name: name for name in ("str", "int", "float", "bool", "null", "map", "seq")
+}
 _TAG_TYPES: dict[str, tuple[type, ...]] = {
     "int": (int,),
     "float": (float, int),
@@ -46,9 +48,13 @@ def read_yaml(path: str | Path) -> Mapping:
     if isinstance(root, Mapping):
         return root
     if isinstance(root, Scalar) and root.is_empty:
-        raise ConfigError([Problem("the file is empty", mark=Mark(file, 1, 1), expected="ENV, SOLVER and their keys")])
+        raise ConfigError(
+            [Problem("the file is empty", mark=Mark(file, 1, 1), expected="ENV, SOLVER and their keys")]
+        )
     kind = "a list" if isinstance(root, Sequence) else "a single value"
-    problem = Problem("the file must hold keys and values", mark=root.mark, found=kind, expected="KEY: value lines")
+    problem = Problem(
+        "the file must hold keys and values", mark=root.mark, found=kind, expected="KEY: value lines"
+    )
     raise ConfigError([problem])
 
 
@@ -63,14 +69,18 @@ def _read_text(file: str) -> str:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise ConfigError([Problem(f"cannot be read: {reason}", mark=Mark(file))]) from None
     if len(data) > MAX_BYTES:
-        raise ConfigError([Problem(f"larger than {MAX_BYTES >> 20} MiB: not a configuration", mark=Mark(file))])
+        raise ConfigError(
+            [Problem(f"larger than {MAX_BYTES >> 20} MiB: not a configuration", mark=Mark(file))]
+        )
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         before = data[: error.start].decode("utf-8-sig")
         mark = _mark_at(file, before, len(before))
         found = f"the byte 0x{data[error.start]:02x}"
-        raise ConfigError([Problem("not UTF-8 text", mark=mark, found=found, hint="save the file as UTF-8")]) from None
+        raise ConfigError(
+            [Problem("not UTF-8 text", mark=mark, found=found, hint="save the file as UTF-8")]
+        ) from None
 
 
 def parse_yaml(text: str, file: str, *, mark: Mark | None = None) -> Node:
@@ -88,7 +98,7 @@ def parse_yaml(text: str, file: str, *, mark: Mark | None = None) -> Node:
 
 
 class _Composer:
-    """Builds the tree from PyYAML's events, which come without recursion and without a meaning of their own."""
+    """Builds the tree from PyYAML's events, which come without recursion and without a meaning."""
 
     def __init__(self, text: str, file: str, mark: Mark | None) -> None:
         self._text, self._file, self._fixed = text, file, mark
@@ -159,7 +169,9 @@ class _Composer:
         if target is None:
             known = event.anchor in self._anchors
             self._problem(
-                f"*{event.anchor} refers to itself" if known else f"*{event.anchor} has no anchor &{event.anchor} before it",
+                f"*{event.anchor} refers to itself"
+                if known
+                else f"*{event.anchor} has no anchor &{event.anchor} before it",
                 event.start_mark,
             )
             return Scalar(self._mark(event.start_mark), "", plain=True, value=None)
@@ -184,7 +196,9 @@ class _Composer:
         wanted = _TAG_TYPES.get(_CORE_TAGS.get(tag, ""))
         value: Any = plain_value(text)
         if wanted is None:
-            self._problem(f"unknown tag {_tag_text(tag)}", event.start_mark, hint="only !delete means something here")
+            self._problem(
+                f"unknown tag {_tag_text(tag)}", event.start_mark, hint="only !delete means something here"
+            )
         elif not isinstance(value, wanted) or (isinstance(value, bool) and bool not in wanted):
             self._problem(f"not a value of its tag {_tag_text(tag)}", event.start_mark, found=text)
         elif float in wanted:
@@ -255,7 +269,9 @@ class _Composer:
     def _duplicate(self, key: str, first: Mark | None, second: Mark, hint: str | None = None) -> None:
         lines = f" (lines {first.line} and {second.line})" if first and first.line else ""
         found = f"first at {first}, again at {second}"
-        self._problems.append(Problem(f"the key {key} stands here twice{lines}", mark=second, found=found, hint=hint))
+        self._problems.append(
+            Problem(f"the key {key} stands here twice{lines}", mark=second, found=found, hint=hint)
+        )
 
     def _unprintable(self, error: yaml.reader.ReaderError) -> Problem:
         character = error.character if isinstance(error.character, int) else ord(error.character[:1] or "\0")
@@ -271,7 +287,9 @@ class _Composer:
             return Problem("a tab cannot indent YAML", mark=mark, hint="use spaces")
         context = f" ({error.context})" if error.context else ""
         hint = "put quotes around a value that holds ': '" if "mapping values" in str(error.problem) else None
-        return Problem(f"not valid YAML: {error.problem}{context}", mark=mark, found=line.strip() or None, hint=hint)
+        return Problem(
+            f"not valid YAML: {error.problem}{context}", mark=mark, found=line.strip() or None, hint=hint
+        )
 
 
 class _GivenUp(Exception):

@@ -66,7 +66,13 @@ class _Validator:
             expected = f"the name of one of the {thing.kind.replace('_', ' ')}"
             found = source_text(written) if written else None
             missing = written is None or isinstance(written, Scalar)
-            self._note("required key is missing" if missing else "must be a string", f"{path}.NAME", mark, found, expected)
+            self._note(
+                "required key is missing" if missing else "must be a string",
+                f"{path}.NAME",
+                mark,
+                found,
+                expected,
+            )
             return None
         try:
             return self._resolve(thing.kind, written.text)
@@ -88,7 +94,7 @@ class _Validator:
         except (UnknownName, ConfigError):
             return None
 
-    # ------------------------------------------------------------------------------------------------ one section
+    # --- one section -----------------------------------------------------------------------------
 
     def _validated(self, node: Mapping, entries: dict[str, Entry], model: type[BaseModel], path: str) -> Any:
         before = len(self._problems)
@@ -115,7 +121,9 @@ class _Validator:
             made._empty = empty
         return made
 
-    def _others(self, entries: dict[str, Entry], model: type[BaseModel], path: str) -> tuple[dict[str, Any], set[str]]:
+    def _others(
+        self, entries: dict[str, Entry], model: type[BaseModel], path: str
+    ) -> tuple[dict[str, Any], set[str]]:
         """The keys that are no fields: values where the model is open, else problems."""
         keys = keys_of(model)
         others = {key: entry for key, entry in entries.items() if key not in keys}
@@ -128,7 +136,9 @@ class _Validator:
             self._unknown(key, others.pop(key), keys, path)
         if not issubclass(model, FreeSection):
             return {key: to_python(entry.node) for key, entry in others.items()}, set()
-        empty = {key for key, entry in others.items() if isinstance(entry.node, Scalar) and entry.node.is_empty}
+        empty = {
+            key for key, entry in others.items() if isinstance(entry.node, Scalar) and entry.node.is_empty
+        }
         return {key: _free(entry.node) for key, entry in others.items()}, empty
 
     def _unknown(self, key: str, entry: Entry, keys: dict[str, str], path: str) -> None:
@@ -138,7 +148,9 @@ class _Validator:
         found = source_text(entry.node)
         self._note("unknown key", _join(path, key), entry.key_mark, found, expected, did_you_mean(key, known))
 
-    def _made(self, node: Mapping, model: type[BaseModel], path: str, data: dict[str, Any], failed: set[str]) -> Any:
+    def _made(
+        self, node: Mapping, model: type[BaseModel], path: str, data: dict[str, Any], failed: set[str]
+    ) -> Any:
         try:
             return model.model_validate(data)
         except ValidationError as error:
@@ -148,7 +160,9 @@ class _Validator:
                 Problem(p.message, p.path or path, p.mark or node.mark, p.found, p.expected, p.hint)
                 for p in error.problems
             )
-        except Exception as error:  # a validator of a plugin may fail in any way; the user still gets the place
+        except (
+            Exception
+        ) as error:  # a validator of a plugin may fail in any way; the user still gets the place
             self._note(f"the section's validation failed: {type(error).__name__}: {error}", path, node.mark)
         return INVALID
 
@@ -161,7 +175,7 @@ class _Validator:
         for detail in error.errors(include_url=False):
             location = detail["loc"]
             if (location and location[0] in failed) or (not location and failed):
-                continue  # a field that could not be read is reported already, and what follows from it is noise
+                continue  # a field that could not be read is reported; what follows from it is noise
             place = locate(detail, node, model, path)
             by_place.setdefault(place.path, []).append(detail)
             places[place.path] = place
@@ -169,7 +183,9 @@ class _Validator:
             place = places[where]
             found = source_text(place.node) if place.node is not None and not place.is_missing else None
             expected = None if speaks_for_itself(details) else place.expected
-            self._note(word(details, place), where, place.mark, None if place.node is node else found, expected)
+            self._note(
+                word(details, place), where, place.mark, None if place.node is node else found, expected
+            )
 
 
 def _fields(model: type[BaseModel]) -> dict[str, FieldInfo]:

@@ -57,7 +57,7 @@ def build_data(section: LoaderConfig, *, mode: str, seed: int, rank: int = 0, lo
 
 def _build_sampler(section: Any, dataset: Any, logger: Any) -> Any:
     thing = SAMPLERS.get(section.name)
-    parameters = inspect.signature(thing).parameters  # type: ignore[arg-type]  # a class or a function
+    parameters = inspect.signature(thing).parameters
     supplied = {name: dataset for name in ("data_source", "dataset") if name in parameters}
     return SAMPLERS.build(section, logger=logger, **supplied)
 

@@ -34,7 +34,7 @@ class KeyedIterable(IterableDataset[Any]):
     def __init__(self, dataset: Any, *, seed: int, mode: str, rank: int) -> None:
         self.dataset, self.seed, self.mode, self.rank = dataset, seed, mode, rank
         # Shared memory, so that workers that outlive an epoch see the next one's number.
-        self.epoch = torch.ones((), dtype=torch.int64).share_memory_()
+        self.epoch = torch.ones((), dtype=torch.int64).share_memory_()  # type: ignore[no-untyped-call]
 
     def __iter__(self) -> Iterator[Any]:
         worker = get_worker_info()

@@ -33,7 +33,8 @@ def seed_streams(value: int, device: torch.device | None = None) -> None:
 
 def get_streams(device: torch.device | None = None) -> dict[str, Any]:
     """The state of the streams of `seed_streams`, in types that `torch.load(weights_only=True)` reads."""
-    name, words, position, has_gauss, cached = np.random.get_state(legacy=True)
+    numpy: Any = np.random.get_state(legacy=True)
+    name, words, position, has_gauss, cached = numpy
     state: dict[str, Any] = {
         "python": random.getstate(),
         "numpy": (str(name), torch.from_numpy(words.astype(np.int64)), int(position), int(has_gauss), float(cached)),

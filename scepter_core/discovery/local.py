@@ -72,9 +72,10 @@ def forget_local(keep: Collection[Path]) -> None:
     """
     kept = {path.resolve() for path in keep}
     kept |= {path / "__init__.py" for path in kept if path.is_dir()}
-    dropped = {name for name, local in _locals.items() if local.file not in kept}
-    for name in dropped:
+    gone = {name for name, local in _locals.items() if local.file not in kept}
+    for name in gone:
         del _locals[name]
+    dropped = {name for name in sys.modules if any(_within(name, package) for package in gone)}
     in_use = {_import_folder(local.file) for local in _locals.values()}
     for folder in [folder for folder in _added_folders if folder not in in_use]:
         _added_folders.remove(folder)

@@ -69,18 +69,19 @@ class WeightedMeans:
     def compute(self) -> dict[str, float]:
         """The means by name, in the order in which the names first came. Waits for the device once."""
         self._fold_all()
+        sums = self._fetched()
+        return {name: total / self._weights[name] for name, total in sums.items() if self._weights[name] > 0}
+
+    def _fetched(self) -> dict[str, float]:
+        """The sums as numbers, all tensors among them in one transfer."""
         on_device = {name: total for name, total in self._sums.items() if isinstance(total, torch.Tensor)}
-        fetched = dict(zip(on_device, _fetch(list(on_device.values())), strict=True))
-        return {
-            name: fetched.get(name, total) / self._weights[name]  # type: ignore[operator]
-            for name, total in self._sums.items()
-            if self._weights[name] > 0
-        }
+        numbers = dict(zip(on_device, _fetch(list(on_device.values())), strict=True))
+        return {name: numbers[name] if name in numbers else float(total) for name, total in self._sums.items()}
 
     def state_dict(self) -> dict[str, dict[str, float]]:
         """Sums and weights as numbers. Waits for the device."""
         self._fold_all()
-        return {"sums": {name: float(total) for name, total in self._sums.items()}, "weights": dict(self._weights)}
+        return {"sums": self._fetched(), "weights": dict(self._weights)}
 
     def load_state_dict(self, state: Mapping[str, Mapping[str, float]]) -> None:
         """Put back what `state_dict` gave."""
@@ -92,4 +93,5 @@ def _fetch(values: list[torch.Tensor]) -> list[float]:
     if not values:
         return []
     device = values[0].device
-    return torch.stack([value.to(device) for value in values]).tolist()  # type: ignore[no-any-return]
+    numbers: list[float] = torch.stack([value.to(device) for value in values]).tolist()
+    return numbers

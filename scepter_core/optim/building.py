@@ -42,7 +42,8 @@ def build_optimizer(section: OptimizerKeys, model: nn.Module) -> Optimizer:
 
 def _construct(section: OptimizerKeys, groups: list[dict[str, Any]], arguments: dict[str, Any]) -> Optimizer:
     fresh = [dict(group) for group in groups]  # the constructor writes its defaults into them
-    optimizer = OPTIMIZERS.get(section.name)(fresh, **arguments)  # type: ignore[operator]
+    kind: Any = OPTIMIZERS.get(section.name)
+    optimizer: Optimizer = kind(fresh, **arguments)
     unknown = [
         Problem(
             "the optimizer has no such option",
@@ -55,7 +56,7 @@ def _construct(section: OptimizerKeys, groups: list[dict[str, Any]], arguments: 
     ]
     if unknown:
         raise ConfigError(unknown)
-    return optimizer  # type: ignore[no-any-return]
+    return optimizer
 
 
 def _may_fuse(section: OptimizerKeys, arguments: dict[str, Any], model: nn.Module) -> bool:
@@ -127,4 +128,6 @@ def build_scheduler(section: SchedulerKeys, optimizer: Optimizer, *, planned_upd
         arguments[name] = planned_updates
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # torch's advice on call order is for those who call step()
-        return LR_SCHEDULERS.get(section.name)(optimizer, **arguments)  # type: ignore[operator, no-any-return]
+        kind: Any = LR_SCHEDULERS.get(section.name)
+        scheduler: LRScheduler = kind(optimizer, **arguments)
+        return scheduler

@@ -16,7 +16,16 @@ from typing import Any
 
 import torch
 
-from scepter_core.data import count_samples, get_streams, iterate, iterations_of, key, seed_streams, set_streams, to_device
+from scepter_core.data import (
+    count_samples,
+    get_streams,
+    iterate,
+    iterations_of,
+    key,
+    seed_streams,
+    set_streams,
+    to_device,
+)
 from scepter_core.errors import RunError, Stopped
 from scepter_core.flops import count_flops
 from scepter_core.metrics import WeightedMeans
@@ -32,6 +41,9 @@ _OF_THE_STEP = ("iter_outputs", "loss", "batch_size", "data_time", "is_last_iter
 class BaseSolver(SolverSetup, ABC):
     """Runs training, evaluation and test; subclasses override any member.
 
+    A subclass that overrides `__init__` takes any keys beside those of SOLVER; one that declares a `Config` of its own
+    (a subclass of SolverConfig) has them validated.
+
     Attributes (beside those of the configuration):
         datas, hooks_dict: by mode, the data and the list of hooks.
         model, metrics, optimizer, lr_scheduler, scaler, device: the parts.
@@ -46,6 +58,8 @@ class BaseSolver(SolverSetup, ABC):
         probe_data: what was offered with `register_probe`.
         nothing_to_do: the run was resumed and is finished already.
     """
+
+    Config = SolverConfig
 
     def __init__(self, cfg: SolverConfig, logger: Any = None) -> None:
         super().__init__(cfg, logger=logger)
@@ -382,7 +396,7 @@ class BaseSolver(SolverSetup, ABC):
         asked = time.perf_counter()
         for batch, is_last in iterate(self.datas[mode], counters.epoch, counters.iter[mode]):
             if self.device.type != "cpu":
-                batch = to_device(batch, self.device)  # noqa: PLW2901
+                batch = to_device(batch, self.device)
             self.batch_size = count_samples(batch)
             self.data_time = time.perf_counter() - asked
             if mode == "train":

@@ -28,8 +28,6 @@ from scepter_core.solver.counters import Counters
 class SolverSetup:
     """The first half of a solver: everything that is built once. Subclasses override any member."""
 
-    Config = SolverConfig
-
     def __init__(self, cfg: SolverConfig, logger: Any = None) -> None:
         """Read the configuration; nothing is built and nothing is written yet.
 
@@ -177,7 +175,7 @@ class SolverSetup:
         """
         model = tg_model_ins if tg_model_ins is not None else self.model
         if self.env.sync_bn and self.world_size > 1:
-            model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
+            model = nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]
         model = model.to(self.device)
         if self.env.compile:
             model.compile()  # in place: the names of parameters stay the plain model's

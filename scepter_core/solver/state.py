@@ -29,7 +29,10 @@ _PLAIN = (type(None), bool, int, float, str, bytes, torch.Tensor)
 
 def save_state(solver: BaseSolver) -> dict[str, Any]:
     """The whole resumable state. Tensors are the run's own, not copies: copy before the next step."""
-    hooks = dict(_keyed_hooks(solver))
+    # Hooks first: what one of them still has to report (an update that was left out) changes the counters.
+    hooks = {
+        name: {"origin": origin(hook), "state": hook.state_dict()} for name, hook in _keyed_hooks(solver)
+    }
     state: dict[str, Any] = {
         "format": FORMAT,
         "version": __version__,
@@ -41,7 +44,7 @@ def save_state(solver: BaseSolver) -> dict[str, Any]:
         "window": _window(solver),
         "data": {"seed": solver.env.seed, "steps_per_epoch": solver.steps_per_epoch},
         "rng": {f"rank{solver.rank}": get_streams(solver.device)},
-        "hooks": {name: {"origin": origin(hook), "state": hook.state_dict()} for name, hook in hooks.items()},
+        "hooks": hooks,
         "metrics": {
             "means": {mode: means.state_dict() for mode, means in solver.means.items()},
             "named": solver.metrics.state_dict() if solver.metrics else {},

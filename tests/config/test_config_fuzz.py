@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 
@@ -27,13 +28,38 @@ FRAGMENTS = [
 YAMLISH = st.lists(st.sampled_from(FRAGMENTS), max_size=30).map("".join)
 ANY_TEXT = st.text(st.characters(), max_size=60)
 
-KEYS = ["A", "B", "LIST", "NAME", "C[0]", "LIST[0]", "LIST[One]", "LIST[Two]", "LIST[9]", "[0]", "..", "", "_BASE", "D.E"]
+KEYS = [
+    "A",
+    "B",
+    "LIST",
+    "NAME",
+    "C[0]",
+    "LIST[0]",
+    "LIST[One]",
+    "LIST[Two]",
+    "LIST[9]",
+    "[0]",
+    "..",
+    "",
+    "_BASE",
+    "D.E",
+]
 VALUES = ["1", "null", "", "!delete", "{NAME: X, K: 1}", "[1, 2]", "${A}", "${B.C}", "${LIST}", "${LIST[0].K}", "$${",
           "${", "${env:NO_SUCH_VARIABLE}", "${now:%H}", "x${A}y", "{", "'", "&a [*a]", "${D}", "Two", "a: b"]  # fmt: skip
 OVERRIDE = st.one_of(
-    st.tuples(st.lists(st.sampled_from(KEYS), min_size=1, max_size=3).map(".".join), st.sampled_from(VALUES)).map("=".join),
+    st.tuples(
+        st.lists(st.sampled_from(KEYS), min_size=1, max_size=3).map(".".join), st.sampled_from(VALUES)
+    ).map("=".join),
     ANY_TEXT,
 )
+
+
+def outcome(action: Callable[[], object]) -> object:
+    """What the action returns, or the ConfigError that it raises; any other error is a failure."""
+    try:
+        return action()
+    except ConfigError as error:
+        return error
 
 
 @settings(max_examples=500, deadline=None, suppress_health_check=list(HealthCheck))
@@ -47,13 +73,13 @@ OVERRIDE = st.one_of(
 @example("0x" + "f" * 5000)
 @example("!!float " + "9" * 900)
 def test_any_text_is_a_tree_or_a_config_error(text: str) -> None:
-    try:
-        node = parse_yaml(text, "fuzz.yaml")
-    except ConfigError as error:
-        assert all(problem.mark is not None and problem.mark.file == "fuzz.yaml" for problem in error.problems)
+    made = outcome(lambda: parse_yaml(text, "fuzz.yaml"))
+    if isinstance(made, ConfigError):
+        assert made.problems
+        assert all(problem.mark is not None and problem.mark.file == "fuzz.yaml" for problem in made.problems)
     else:
-        assert isinstance(node, Scalar | Mapping | Sequence)
-        to_python(node)
+        assert isinstance(made, Scalar | Mapping | Sequence)
+        to_python(made)
 
 
 @settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
@@ -61,29 +87,34 @@ def test_any_text_is_a_tree_or_a_config_error(text: str) -> None:
 @example(overrides=[".".join(["A"] * 5000) + "=1"])
 @example(overrides=[f"X{n}=${{X{n + 1}}}" for n in range(300)])
 @example(overrides=[f"X{n}={{Y: ${{X{n + 1}}}}}" for n in range(300)])
-@example(overrides=[f"X{n}=[{', '.join(['${X%d}' % (n + 1)] * 9)}]" for n in range(20)])
+@example(overrides=[f"X{n}=[{', '.join([f'${{X{n + 1}}}'] * 9)}]" for n in range(20)])
 @example(overrides=["X0=" + "a" * 1000, *(f"X{n + 1}=${{X{n}}}${{X{n}}}${{X{n}}}" for n in range(30))])
 def test_any_overrides_give_a_tree_or_a_config_error(config_file: Path, overrides: list[str]) -> None:
-    try:
-        root = compose(config_file, overrides, now=NOW)
-    except ConfigError as error:
-        assert error.problems
+    made = outcome(lambda: compose(config_file, overrides, now=NOW))
+    if isinstance(made, ConfigError):
+        assert made.problems
     else:
-        assert isinstance(root, Mapping)
-        to_python(root)
+        assert isinstance(made, Mapping)
+        to_python(made)
 
 
 @pytest.fixture(scope="module")
 def config_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("fuzz") / "cfg.yaml"
-    path.write_text("A: 1\nB: {C: 2, NAME: X}\nLIST: [{NAME: One, K: 1}, {NAME: One}, {NAME: Two}]\nD: ${A}\nC: [1]\n")
+    path.write_text(
+        "A: 1\nB: {C: 2, NAME: X}\nLIST: [{NAME: One, K: 1}, {NAME: One}, {NAME: Two}]\nD: ${A}\nC: [1]\n"
+    )
     return path
 
 
 PYTHON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3)
-    | st.dictionaries(st.sampled_from(["ENV", "SOLVER", "META", "NAME", "SEED", "PLUGINS", "x"]), inner, max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["ENV", "SOLVER", "META", "NAME", "SEED", "PLUGINS", "x"]), inner, max_size=4
+        )
+    ),
     max_leaves=12,
 )
 

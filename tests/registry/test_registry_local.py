@@ -99,7 +99,9 @@ def test_a_package_folder(tmp_path: Path):
     assert import_local("./my_tasks", tmp_path).VALUE == 4
     forget_local(keep={tmp_path / "my_tasks"})
     assert "my_tasks.inner" in sys.modules
-    forget_local(keep=set())
+    other = write(tmp_path / "other_task.py", "")
+    import_local("./other_task.py", tmp_path)
+    forget_local(keep={other})
     assert {"my_tasks", "my_tasks.inner"} & set(sys.modules) == set()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from scepter_core import ConfigError, RunError, run
 
 EVAL = {"NAME": "Floats", "VALUES": [2, 4]}

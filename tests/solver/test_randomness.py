@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+
 from scepter_core import SOLVERS, load_config, run
 
 NET = {

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+
 from scepter_core import ConfigError, RunError, load_config, run
 from scepter_core.runner import fast_dev_run
 

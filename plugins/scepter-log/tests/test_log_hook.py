@@ -8,10 +8,10 @@ import re
 import weakref
 
 import pytest
-from scepter_log import LogRecord
-from scepter_log.hook import LogHook
 
 from scepter_core import ConfigError, RunError
+from scepter_log import LogRecord
+from scepter_log.hook import LogHook
 
 ONE_TO_TEN = list(range(1, 11))
 

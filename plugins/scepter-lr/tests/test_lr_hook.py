@@ -258,3 +258,22 @@ def test_wrong_keys_are_config_errors(train, wrong):
 def test_under_eval_hooks_it_changes_nothing(train):
     rates = train(NO_WARMUP, COSINE, epochs=2, eval_losses=[1, 1], EVAL_HOOKS=[{"NAME": "LrHook"}])
     assert rates.by_epoch() == pytest.approx([1, 0.975528], abs=1e-6)
+
+
+def test_a_changed_learning_rate_scales_what_a_scheduler_of_whole_steps_came_to(train, tmp_path):
+    train(NO_WARMUP, {"NAME": "LrTestFading"}, epochs=2, save_at=8)
+    resumed = train(NO_WARMUP, {"NAME": "LrTestFading"}, epochs=4, rate=0.1, load=tmp_path / "8.pth")
+    assert resumed.by_epoch() == pytest.approx([0.0125, 0.0015625])
+
+
+def test_plateau_acts_in_mid_epoch_after_an_eval_there(train):
+    rates = train(
+        NO_WARMUP,
+        PLATEAU,
+        batches=100,
+        epochs=-1,
+        eval_losses=[1, 1, 1, 0.5],
+        MAX_STEPS=8,
+        EVAL_INTERVAL=2,
+    )
+    assert rates.first == pytest.approx([1, 1, 1, 1, 0.1, 0.1, 0.01, 0.01])

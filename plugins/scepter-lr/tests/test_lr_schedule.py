@@ -8,9 +8,10 @@ import warnings
 
 import pytest
 import torch
-from scepter_lr.schedule import ByPosition, Plateau, Stepwise, is_function_of_position, make_schedule
 from torch.optim import lr_scheduler
 from torch.optim.swa_utils import SWALR
+
+from scepter_lr.schedule import ByPosition, Plateau, Stepwise, is_function_of_position, make_schedule
 
 ARGUMENTS = {
     "LambdaLR": {"lr_lambda": lambda position: 0.9**position},

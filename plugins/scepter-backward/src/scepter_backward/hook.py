@@ -8,8 +8,19 @@ from typing import Any, Literal
 
 import torch
 from pydantic import Field, PositiveInt
-from scepter_core import BaseSolver, ConfigError, Hook, HookConfig, Problem, RunConfig, RunError, hookimpl, hookspec
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+
+from scepter_core import (
+    BaseSolver,
+    ConfigError,
+    Hook,
+    HookConfig,
+    Problem,
+    RunConfig,
+    RunError,
+    hookimpl,
+    hookspec,
+)
 
 
 class BackwardEvents:
@@ -55,6 +66,9 @@ class BackwardHook(Hook):
         self.accumulate_step = cfg.accumulate_step  # the solver plans its windows with it
         self._bad_window = False  # a loss of the open window was not finite, and its update is left out
         self._bad_updates: torch.Tensor | None = None  # left out on the device, not reported yet
+        self._failure: str | None = None  # what such a report said, once it ended the run
+        self._stepped = False  # the optimizer has made its state: the device may leave updates out
+        self._solver: BaseSolver | None = None
 
     @classmethod
     def check(cls, cfg: Any, run: RunConfig) -> Iterable[tuple[str, str]]:
@@ -69,6 +83,7 @@ class BackwardHook(Hook):
 
     def before_solve(self, solver: BaseSolver) -> None:
         """Training needs an optimizer."""
+        self._solver = solver
         if solver.has("train") and solver.optimizer is None:
             raise ConfigError([Problem("required key is missing: BackwardHook steps it", path="SOLVER.OPTIMIZER")])
 
@@ -79,12 +94,13 @@ class BackwardHook(Hook):
         loss = self._loss(solver)
         if self._is_fine(solver, loss):
             share = loss / solver.window_size if solver.window_size > 1 else loss
-            (solver.scaler.scale(share) if solver.scaler is not None else share).backward()
+            scaled = solver.scaler.scale(share) if solver.scaler is not None else share
+            torch.autograd.backward(scaled)
         if solver.window_closes:
             self._update(solver)
-        if self.cfg.empty_cache_step > 0 and solver.train_steps % self.cfg.empty_cache_step == 0:
-            if solver.device.type == "cuda":
-                torch.cuda.empty_cache()
+        every = self.cfg.empty_cache_step
+        if every > 0 and solver.train_steps % every == 0 and solver.device.type == "cuda":
+            torch.cuda.empty_cache()
 
     def after_epoch(self, solver: BaseSolver) -> None:
         """Report what was left out on the device."""
@@ -96,9 +112,9 @@ class BackwardHook(Hook):
         self._report(solver)
 
     def state_dict(self) -> dict[str, Any]:
-        """Whether the open window is to be left out. Raises RunError rather than save after a non-finite update."""
-        if self._bad_updates is not None and self.cfg.on_nonfinite == "error" and float(self._bad_updates):
-            raise RunError("the gradient was not finite since the last report: nothing is saved")
+        """Whether the open window is to be left out. What the device left out is reported before anything is saved."""
+        if self._solver is not None:
+            self._report(self._solver)
         return {"bad_window": self._bad_window}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -161,12 +177,14 @@ class BackwardHook(Hook):
     def _clip(self, optimizer: Any, gradients: list[torch.Tensor]) -> torch.Tensor | None:
         """Clip the gradient; returns a norm that is finite exactly when the gradient is, None where nobody asks."""
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        dense = [gradient.coalesce().values() if gradient.is_sparse else gradient for gradient in gradients]
         if self.cfg.gradient_clip > 0:
-            norm = get_total_norm(gradients)
-            clip_grads_with_norm_(parameters, self.cfg.gradient_clip, norm)
+            norm = get_total_norm(dense)
+            any_sparse = any(gradient.is_sparse for gradient in gradients)
+            clip_grads_with_norm_(parameters, self.cfg.gradient_clip, norm, foreach=False if any_sparse else None)
             return norm
         # The largest element is as good to tell, and does not overflow where the sum of squares would.
-        return get_total_norm(gradients, math.inf) if self.cfg.on_nonfinite != "ignore" else None
+        return get_total_norm(dense, math.inf) if self.cfg.on_nonfinite != "ignore" else None
 
     def _step(self, solver: BaseSolver, norm: torch.Tensor | None) -> bool:
         """Step the optimizer unless the gradient is not finite; whether the weights moved, as far as is known."""
@@ -180,13 +198,15 @@ class BackwardHook(Hook):
         if norm is None or self.cfg.on_nonfinite == "ignore":
             optimizer.step()
             return True
-        if self._can_leave_out_on_device(solver):
+        # A fused optimizer that leaves out its very first update would keep state that nothing was written to.
+        if self._stepped and self._can_leave_out_on_device(solver):
             self._step_on_device(optimizer, norm)
             return True
         if not math.isfinite(_number(norm)):
             self._complain(solver, f"the gradient's norm is {_number(norm)}")
             return False
         optimizer.step()
+        self._stepped = True
         return True
 
     def _can_leave_out_on_device(self, solver: BaseSolver) -> bool:
@@ -204,12 +224,17 @@ class BackwardHook(Hook):
         self._bad_updates = bad if self._bad_updates is None else self._bad_updates + bad
 
     def _report(self, solver: BaseSolver) -> None:
-        if self._bad_updates is None:
-            return
-        number, self._bad_updates = int(self._bad_updates), None
+        if self._failure is not None:
+            raise RunError(self._failure)
+        number = int(self._bad_updates) if self._bad_updates is not None else 0
+        self._bad_updates = None
         if number:
             solver.total_updates -= number
-            self._complain(solver, f"the gradient was not finite in {number} update(s) since the last report, seen")
+            try:
+                self._complain(solver, f"the gradient was not finite in {number} update(s) since the last report, seen")
+            except RunError as error:
+                self._failure = str(error)
+                raise
 
 
 def _number(value: torch.Tensor) -> float:

@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pydantic import Field, field_validator
+
+from scepter_checkpoint.writer import Writer
 from scepter_core import (
     BaseSolver,
     Hook,
@@ -20,8 +22,6 @@ from scepter_core import (
     hookspec,
     read_checkpoint,
 )
-
-from scepter_checkpoint.writer import Writer
 
 FOLDER = "checkpoints"
 SUFFIX = ".pth"

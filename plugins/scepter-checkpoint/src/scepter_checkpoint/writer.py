@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+
 from scepter_core import FileSystem, RunError
 
 

@@ -108,7 +108,7 @@ class LrHook(Hook):
 
     def before_iter(self, solver: BaseSolver) -> None:
         """Set the rates at the first iteration of an accumulation window; they hold through it."""
-        if self._schedule is None or not solver.is_train_mode :
+        if self._schedule is None or not solver.is_train_mode or not solver.window_opens:
             return
         epochs: float = solver.epoch - 1
         if not self._by_epoch and solver.epoch_max_iter > 0:

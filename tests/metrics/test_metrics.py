@@ -1,0 +1,109 @@
+"""Means and metrics: exact, weighted by batch size, reset between epochs."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from scepter_core import METRICS, ConfigError, RunError, run
+from scepter_core.metrics import AccuracyMetric, WeightedMeans
+
+ACCURACY = {"NAME": "AccuracyMetric", "KEYS": ["logits", "y"]}
+NET = {
+    "TRAIN_DATA": {"NAME": "Rows", "BATCH_SIZE": 4},
+    "EVAL_DATA": {"NAME": "Rows", "SIZE": 10, "BATCH_SIZE": 4},
+    "MODEL": {"NAME": "NormDropNet"},
+    "MAX_EPOCHS": 1,
+}
+
+
+def test_e10_means_are_weighted_by_batch_size(configure):
+    data = {"NAME": "Floats", "VALUES": [10, 10, 9], "BATCH_SIZE": 2}
+    solver = run(configure(EVAL_DATA=data, MAX_EPOCHS=1))
+    assert solver.epoch_outputs["eval"]["mean"] == pytest.approx(9.666667, abs=1e-6)
+
+
+def test_means_fold_and_take_numbers_tensors_and_gaps():
+    means = WeightedMeans()
+    for k in range(200):
+        outputs = {"tensor": torch.tensor(float(k)), "number": k, "text": "a", "flag": True, "vector": torch.ones(3)}
+        if k % 2:
+            outputs["odd"] = torch.tensor([float(k)])
+        means.add(outputs, 2)
+    assert means.compute() == {"tensor": 99.5, "number": 99.5, "odd": 100.0}
+    again = WeightedMeans()
+    again.load_state_dict(means.state_dict())
+    again.add({"tensor": torch.tensor(0.0)}, 400)
+    assert again.compute()["tensor"] == 49.75
+
+
+def test_a_nan_shows_in_the_mean():
+    means = WeightedMeans()
+    means.add({"loss": torch.tensor(math.nan)}, 1)
+    means.add({"loss": torch.tensor(1.0)}, 1)
+    assert math.isnan(means.compute()["loss"])
+
+
+def test_accuracy_of_several_k():
+    metric = AccuracyMetric(topk=[1, 2])
+    logits = torch.tensor([[3.0, 2.0, 1.0], [1.0, 3.0, 2.0], [1.0, 2.0, 3.0], [3.0, 2.0, 1.0]])
+    metric.update(logits[:3], torch.tensor([0, 2, 0]))
+    metric.update(logits[3:], torch.tensor([1]))
+    assert {name: float(value) for name, value in metric.compute().items()} == {"acc": 0.25, "acc@2": 0.75}
+
+
+@pytest.mark.parametrize("topk", [0, -1, []])
+def test_topk_is_at_least_one(topk):
+    with pytest.raises(ValueError, match="TOPK must be >= 1"):
+        METRICS.build({**ACCURACY, "TOPK": topk})
+
+
+def test_torchmetrics_by_name_and_ours_agree(configure):
+    solver = run(
+        configure(
+            **NET,
+            METRICS=[
+                ACCURACY,
+                {"NAME": "MulticlassAccuracy", "NUM_CLASSES": 2, "AVERAGE": "micro", "KEYS": ["logits", "y"]},
+                {"NAME": "MulticlassRecall", "NUM_CLASSES": 2, "AVERAGE": "none", "KEYS": ["logits", "y"], "LOG_NAME": "recall"},
+            ],
+        )
+    )
+    for mode in ("train", "eval"):
+        outputs = solver.epoch_outputs[mode]
+        assert set(outputs) == {"loss", "acc", "multiclass_accuracy", "recall_0", "recall_1"}
+        assert outputs["acc"] == pytest.approx(outputs["multiclass_accuracy"], abs=1e-7)
+
+
+def test_modes_limits_where_a_metric_is_computed(configure):
+    solver = run(configure(**NET, METRICS=[{**ACCURACY, "MODES": ["eval"]}]))
+    assert "acc" in solver.epoch_outputs["eval"]
+    assert "acc" not in solver.epoch_outputs["train"]
+
+
+def test_a_metric_without_its_entries_in_training_is_said_once(configure, capsys):
+    config = configure(
+        METRICS=[{"NAME": "LastValue", "KEYS": ["nothing"], "LOG_NAME": "last"}], MAX_EPOCHS=2
+    )
+    solver = run(config)
+    assert "last" not in solver.epoch_outputs["train"]
+    assert capsys.readouterr().out.count("metric last is not computed in training: its outputs have no nothing") == 1
+
+
+def test_a_metric_without_its_entries_in_eval_names_those_there_are(configure):
+    data = {"NAME": "Floats", "VALUES": [1.0]}
+    with pytest.raises(RunError, match=r"METRICS LastValue: eval has no nothing; outputs and batch hold: loss, mean, x"):
+        run(configure(EVAL_DATA=data, METRICS=[{"NAME": "LastValue", "KEYS": ["nothing"], "MODES": ["eval"]}]))
+
+
+def test_a_metric_that_is_no_torchmetrics_one(configure):
+    data = {"NAME": "Floats", "VALUES": [1.0, 7.0]}
+    solver = run(configure(EVAL_DATA=data, METRICS=[{"NAME": "LastValue", "KEYS": ["x"], "FACTOR": 2.0}]))
+    assert solver.epoch_outputs["eval"]["last_value"] == 14.0
+
+
+def test_two_metrics_of_one_name_are_refused(configure):
+    with pytest.raises(ConfigError, match="two metrics are called accuracy"):
+        run(configure(**NET, METRICS=[ACCURACY, ACCURACY]))
