@@ -12,7 +12,7 @@ import typer
 
 from scepter_core.cli.options import Json, Work
 from scepter_core.cli.output import paint, print_json
-from scepter_core.cli.tables import Cell, print_table
+from scepter_core.cli.tables import Cell, print_table, print_text
 from scepter_core.errors import ConfigError, did_you_mean
 
 if TYPE_CHECKING:
@@ -137,12 +137,13 @@ def _show(plugin: Plugin, details: dict[str, Any]) -> None:
         print(paint(f"broken: {details['broken']}", "red", stdout))
         return
     if details["description"]:
-        print(details["description"])
+        print_text(details["description"])
     if details["events"]:
-        print(f"\nacts at  {', '.join(_event(event) for event in details['events'])}")
+        print()
+        print_text(f"acts at: {', '.join(_event(event) for event in details['events'])}", indent=9)
     for event in details["brings"]:
-        described = f"  {event['description']}" if event["description"] else ""
-        print(f"brings   {event['event']}({', '.join(event['arguments'])}), scope {event['scope']}{described}")
+        signature = f"{event['event']}({', '.join(event['arguments'])})"
+        print_text(f"brings:  {signature}, scope {event['scope']}. {event['description'] or ''}".rstrip(), indent=9)
     print()
     if details["keys"]:
         rows: list[list[Cell]] = [

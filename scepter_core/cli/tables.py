@@ -27,6 +27,22 @@ def print_table(titles: Sequence[str], rows: Sequence[Sequence[Cell]], right: Co
             print(line)
 
 
+def print_text(text: str, indent: int = 0) -> None:
+    """Print a line of text to standard output, broken to fit where that is a terminal.
+
+    Args:
+        text: the line.
+        indent: columns that the lines after the first begin with.
+    """
+    if is_terminal(sys.stdout):
+        import shutil
+        import textwrap
+
+        width = shutil.get_terminal_size().columns
+        text = textwrap.fill(text, width, subsequent_indent=" " * indent, break_on_hyphens=False)
+    print(text)
+
+
 def aligned(rows: Sequence[Sequence[str]], right: Sequence[bool] = ()) -> list[str]:
     """One line a row, its cells padded to the width of their column and two spaces apart."""
     flat = [[" ".join(cell.splitlines()) for cell in row] for row in rows]

@@ -236,6 +236,12 @@ def limit_text(name: str, sign: str, limit: Any, whole: bool) -> str:
     return f"{sign} {number_text(limit)}"
 
 
+def as_number(value: Any, annotation: Any) -> Any:
+    """A default of `1` for a float as the float that it is read back as; anything else as it is."""
+    choices = [unwrap(member)[0] for member in members(annotation)]
+    return float(value) if type(value) is int and float in choices and int not in choices else value
+
+
 NOTHING = object()
 """Stands for a type that YAML cannot write."""
 

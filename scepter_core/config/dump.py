@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import yaml
 from pydantic import BaseModel
 
+from scepter_core.config.annotations import as_number
 from scepter_core.config.nodes import Entry, Mapping, Node, Scalar, Sequence, float_text, plain_value
 from scepter_core.config.section import FreeSection, keys_of
 
@@ -65,7 +66,8 @@ def _section(section: BaseModel) -> dict[str, _Tree]:
         if not is_set and (callable(value) or (value is None and field.get_default() is None)):
             tree[key] = _Text("")  # follows another key, or is an object that has a name only by chance
         else:
-            tree[key] = _tree(value, entries[key].node if key in entries and is_set else None)
+            node_of_key = entries[key].node if key in entries and is_set else None
+            tree[key] = _tree(as_number(value, field.annotation), node_of_key)
     for key, value in (section.model_extra or {}).items():
         empty = isinstance(section, FreeSection) and key in section._empty
         tree[key] = _Text("") if empty else _tree(value, entries[key].node if key in entries else None)

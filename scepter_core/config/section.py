@@ -186,7 +186,10 @@ class FreeSection(Section):
 
     def get(self, key: str, default: Any = None) -> Any:
         """The key's value; `default` where the section has no such key, or nothing behind it."""
-        return default if key in self._empty else super().get(key, default)
+        field = keys_of(type(self)).get(key)
+        if key in self._empty or (field is not None and field not in self.model_fields_set):
+            return default
+        return super().get(key, default)
 
     def keys(self) -> KeysView[str]:
         """The keys, declared ones first."""

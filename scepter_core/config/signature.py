@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from scepter_core.config.annotations import NOTHING, accepts_null, express, members, unwrap
+from scepter_core.config.annotations import NOTHING, accepts_null, as_number, express
 from scepter_core.config.section import FreeSection, Named, Reference, Section, keys_of
 from scepter_core.errors import ConfigError
 
@@ -197,9 +197,7 @@ def _made_required(common: type[Section], field_name: str) -> dict[str, Any]:
 
 
 def _default(value: Any, annotation: Any) -> FieldInfo:
-    choices = [unwrap(member)[0] for member in members(annotation)]
-    if type(value) is int and float in choices and int not in choices:
-        value = float(value)  # as it will be when it is written
+    value = as_number(value, annotation)
     if isinstance(value, str | int | float | tuple | frozenset | None):
         return typing.cast("FieldInfo", Field(default=value))
     return typing.cast(

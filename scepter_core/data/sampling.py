@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.utils.data import BatchSampler, Sampler
 
-from scepter_core.data.seeding import key, seed_streams
+from scepter_core.data.seeding import get_streams, key, seed_streams, set_streams
 
 
 class EpochSampler(Sampler[int]):
@@ -72,16 +72,25 @@ class KeyedBatches(Sampler[KeyedBatch]):
         return samples // self.batch_size if self.drop_last else -(-samples // self.batch_size)
 
     def __iter__(self) -> Iterator[KeyedBatch]:
-        # A sampler that users bring may draw from the global streams: so these, too, follow the position.
-        seed_streams(key(self.seed, self.mode, self.epoch, "sampler", self.rank))
         for number, indices in enumerate(self._batches(), self.start):
             batch = KeyedBatch(indices)
             batch.key = key(self.seed, self.mode, self.epoch, number, self.rank)
             yield batch
 
+    def _drawn(self) -> Iterable[Any]:
+        """The order of a sampler that users bring: under a key of the position, where it draws from the global streams.
+
+        All at once where there is an end: an order drawn bit by bit would mix with what the steps draw.
+        """
+        streams = get_streams()
+        seed_streams(key(self.seed, self.mode, self.epoch, "sampler", self.rank))
+        try:
+            return list(self.sampler) if hasattr(self.sampler, "__len__") else iter(self.sampler)
+        finally:
+            set_streams(streams)
+
     def _batches(self) -> Iterator[list[Any]]:
-        # All at once where there is an end: an order drawn bit by bit would mix with what the steps draw.
-        indices = iter(list(self.sampler) if hasattr(self.sampler, "__len__") else self.sampler)
+        indices = iter(self.sampler if isinstance(self.sampler, EpochSampler) else self._drawn())
         if isinstance(self.sampler, BatchSampler):
             yield from islice(indices, self.start, None)
             return

@@ -21,6 +21,10 @@ class FileSystem:
         """Whether something stands at `path`."""
         return Path(path).exists()
 
+    def isfile(self, path: str) -> bool:
+        """Whether a file stands at `path`."""
+        return Path(path).is_file()
+
     def makedirs(self, path: str) -> None:
         """Make the folder `path` and those above it; nothing where it exists."""
         Path(path).mkdir(parents=True, exist_ok=True)
@@ -37,6 +41,10 @@ class FileSystem:
     def remove(self, path: str) -> None:
         """Delete the file `path`; nothing where there is none."""
         Path(path).unlink(missing_ok=True)
+
+    def move(self, path: str, to: str) -> None:
+        """Give the file `path` the name `to`, in one step; what stood there is replaced."""
+        Path(path).replace(to)
 
     def open(self, path: str, mode: str = "rb") -> IO[bytes] | IO[str]:
         """Open `path` as the built-in `open` does; text is UTF-8 whatever the locale, with `\\n` line ends."""

@@ -77,7 +77,6 @@ class BaseSolver(SolverSetup, ABC):
         self.max_batches = -1  # of an eval or a test; -1: all
         self._stop: Stopped | None = None
         self._settling: str | None = None
-        self._cut = False  # MAX_STEPS ended the present epoch before its last batch
         self._model_flops: int | None = None
 
     # --- the run ---------------------------------------------------------------------------------------------------
@@ -137,7 +136,7 @@ class BaseSolver(SolverSetup, ABC):
             self._open_train_epoch()
             self.before_epoch()
             self.run_train()
-            self.counters.in_epoch = self._cut  # an epoch that MAX_STEPS cut goes on when the limit is raised
+            self.counters.in_epoch = False
             self.counters.pending = self._due_after_epoch()
             self._settle_metrics()
             self.after_epoch()
@@ -368,8 +367,9 @@ class BaseSolver(SolverSetup, ABC):
     def training_done(self) -> bool:
         """Whether MAX_EPOCHS or MAX_STEPS is reached."""
         counters = self.counters
-        epochs_done = counters.epoch - counters.in_epoch
-        return 0 < self.max_epochs <= epochs_done or 0 < self.max_steps <= counters.train_steps
+        if counters.in_epoch:
+            return False  # its end is still owed, whatever the limits say
+        return 0 < self.max_epochs <= counters.epoch - counters.cut or 0 < self.max_steps <= counters.train_steps
 
     @property
     def agg_iter_outputs(self) -> dict[str, float]:
@@ -391,7 +391,8 @@ class BaseSolver(SolverSetup, ABC):
     def _epoch_batches(self) -> Iterator[tuple[int, Any]]:
         counters, mode = self.counters, self.mode
         limit = self.max_steps if mode == "train" else 0
-        if 0 < limit <= counters.train_steps:
+        if 0 < limit <= counters.train_steps:  # resumed from within the last step
+            counters.cut = counters.iter[mode] != self.steps_per_epoch
             return
         asked = time.perf_counter()
         for batch, is_last in iterate(self.datas[mode], counters.epoch, counters.iter[mode]):
@@ -406,7 +407,7 @@ class BaseSolver(SolverSetup, ABC):
                 self.is_last_iter = is_last or counters.iter[mode] + 1 == self.max_batches
             yield counters.iter[mode], batch
             if self.is_last_iter:
-                self._cut = mode == "train" and not is_last
+                counters.cut = counters.cut if mode != "train" else not is_last
                 return
             asked = time.perf_counter()
 
@@ -499,13 +500,12 @@ class BaseSolver(SolverSetup, ABC):
                 self._settling = None
 
     def _open_train_epoch(self) -> None:
-        self._cut = False
-        if self.counters.in_epoch:  # resumed in mid-epoch
-            return
-        self.counters.epoch += 1
-        self.counters.in_epoch = True
-        self.counters.window = 0
-        self._open_epoch("train")
+        counters = self.counters
+        if not (counters.in_epoch or counters.cut):  # else resumed in mid-epoch
+            counters.epoch += 1
+            counters.window = 0
+            self._open_epoch("train")
+        counters.in_epoch, counters.cut = True, False
 
     def _open_epoch(self, mode: str) -> None:
         self.counters.iter[mode] = 0

@@ -21,6 +21,7 @@ class Counters:
         total_updates: optimizer steps that reached the weights.
         window: micro-batches in the accumulation window that is open.
         in_epoch: a training epoch has begun and not ended.
+        cut: the present epoch ended because MAX_STEPS was reached, and goes on where that is raised.
         pending: the modes that are to come before the next training epoch, in order.
     """
 
@@ -31,6 +32,7 @@ class Counters:
     total_updates: int = 0
     window: int = 0
     in_epoch: bool = False
+    cut: bool = False
     pending: list[str] = field(default_factory=list)
 
     def state_dict(self, mode: str) -> dict[str, Any]:
@@ -42,7 +44,12 @@ class Counters:
             "iter": self.iter["train"] + inside,
             "total_iter": {**self.total_iter, "train": steps},
             "total_updates": self.total_updates,
-            "position": {"mode": mode, "in_epoch": self.in_epoch, "pending": list(self.pending)},
+            "position": {
+                "mode": mode,
+                "in_epoch": self.in_epoch,
+                "cut": self.cut,
+                "pending": list(self.pending),
+            },
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -52,5 +59,5 @@ class Counters:
         self.total_iter.update(state["total_iter"])
         self.train_steps = state["total_iter"]["train"]
         self.total_updates = state["total_updates"]
-        self.in_epoch = state["position"]["in_epoch"]
+        self.in_epoch, self.cut = state["position"]["in_epoch"], state["position"]["cut"]
         self.pending = list(state["position"]["pending"])

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from scepter_core.solver.base import BaseSolver
 
 FORMAT = 1
+_KEYS = (
+    *("model", "optimizer", "lr_scheduler", "scaler", "epoch", "iter", "total_iter", "total_updates"),
+    *("position", "window", "data", "rng", "hooks", "metrics"),
+)
 _PLAIN = (type(None), bool, int, float, str, bytes, torch.Tensor)
 
 
@@ -66,6 +70,16 @@ def load_state(solver: BaseSolver, state: Mapping[str, Any]) -> None:
         raise RunError("not a checkpoint of this engine: it has no `format`")
     if state["format"] != FORMAT:
         raise RunError(f"the checkpoint has format {state['format']}; this version reads format {FORMAT}")
+    lacking = [name for name in _KEYS if name not in state]
+    if lacking:
+        raise RunError(f"the checkpoint is not whole: it has no {', '.join(lacking)}")
+    try:
+        _load(solver, state)
+    except (KeyError, TypeError, AttributeError, IndexError) as error:
+        raise RunError(f"the checkpoint is not as this version writes it: {type(error).__name__} {error}") from error
+
+
+def _load(solver: BaseSolver, state: Mapping[str, Any]) -> None:
     check_weights(solver.model, state["model"])
     _check_optimizer(solver, state)
     solver.model.load_state_dict(state["model"])
@@ -161,7 +175,7 @@ def _load_window(solver: BaseSolver, window: Mapping[str, Any] | None) -> None:
 def _load_metrics(solver: BaseSolver, saved: Mapping[str, Any]) -> None:
     for mode in MODES:
         solver.means[mode].load_state_dict(saved["means"][mode])
-        solver.epoch_outputs[mode] = dict(saved["epoch_outputs"].get(mode, {}))
+    solver.epoch_outputs.update({mode: dict(outputs) for mode, outputs in saved["epoch_outputs"].items()})
     if solver.metrics:
         solver.metrics.load_state_dict(saved["named"])
 

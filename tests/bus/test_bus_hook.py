@@ -59,7 +59,6 @@ def test_the_base_is_strict_about_its_keys():
         build(Hook, INTERVAL=1)
 
 
-@pytest.mark.xfail(strict=True, reason="FreeSection.get gives a field's own default in place of the caller's")
 def test_a_hook_written_for_scepter_takes_any_keys_and_its_own_default_priority():
     assert (build(Ported).priority, build(Ported).interval) == (40, 10)
     assert (build(Ported, PRIORITY=0, INTERVAL=3).priority, build(Ported, INTERVAL=3).interval) == (0, 3)

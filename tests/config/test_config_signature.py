@@ -26,7 +26,7 @@ from scepter_core.config.section import keys_of
 from scepter_core.errors import ConfigError, Problem
 
 if TYPE_CHECKING:
-    from nowhere import Unknown
+    from nowhere import Unknown  # type: ignore[import-not-found]
 
 T = TypeVar("T")
 

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from scepter_core import METRICS, ConfigError, RunError, run
-from scepter_core.metrics import AccuracyMetric, WeightedMeans
+from scepter_core.metrics import WeightedMeans
+from scepter_core.metrics.accuracy import AccuracyMetric
 
 ACCURACY = {"NAME": "AccuracyMetric", "KEYS": ["logits", "y"]}
 NET = {

@@ -5,16 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import os
 import subprocess
 import sys
+import threading
+import traceback
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import yaml
 
-from scepter_core import read_checkpoint, run
+from scepter_core import ScepterError, read_checkpoint, run
 
 TASK = Path(__file__).with_name("checkpoint_task.py")
 PROGRAM = """
@@ -25,6 +27,8 @@ try:
 except ScepterError as error:
     print(error, file=sys.stderr)
     sys.exit(error.exit_status)
+except KeyboardInterrupt:
+    sys.exit(130)
 """
 
 
@@ -54,7 +58,7 @@ class Job:
         self.config = folder / "config.yaml"
         self.log = Lines()
         root = {"PLUGINS": [str(TASK)], "ENV": {"DEVICE": "cpu"}, "SOLVER": {"WORK_DIR": str(self.work_dir), **solver}}
-        self.config.write_text(yaml.safe_dump(root), encoding="utf-8")
+        self.config.write_text(json.dumps(root).replace("NaN", ".nan"), encoding="utf-8")  # JSON is YAML but for that
 
     def run(self, *overrides, **arguments):
         logger = logging.Logger("test")
@@ -62,17 +66,34 @@ class Job:
         logger.addHandler(self.log)
         return run(self.config, overrides, logger=logger, **arguments)
 
-    def command(self, *overrides):
-        return [sys.executable, "-c", PROGRAM, str(self.config), *overrides]
+    def interpreter(self, *overrides):
+        """Run in a python of its own."""
+        command = [sys.executable, "-c", PROGRAM, str(self.config), *overrides]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
     def process(self, *overrides):
-        return subprocess.run(self.command(*overrides), capture_output=True, text=True, timeout=60, check=False)
+        """Run in a process forked from this one, which spares the import of torch."""
+        files = [self.config.with_suffix(suffix) for suffix in (".out", ".err")]
+        outputs = [os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) for file in files]
+        child = self._fork(outputs, overrides)
+        for output in outputs:
+            os.close(output)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        return subprocess.CompletedProcess(overrides, status, *(file.read_text() for file in files))
 
     def start(self, *overrides):
-        """A process of its own session, so that a signal can go to all that it starts."""
-        return subprocess.Popen(
-            self.command(*overrides), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
-        )
+        """Run as `process` does, in a session of its own, and do not wait: its number, and what it prints."""
+        reading, writing = os.pipe()
+        child = self._fork([writing, writing], overrides)
+        os.close(writing)
+        return child, os.fdopen(reading)
+
+    def _fork(self, outputs, overrides):
+        child = os.fork()
+        if child == 0:
+            os.setsid()
+            _as_a_program(outputs, lambda: run(self.config, overrides))
+        return child
 
     def path(self, name):
         return self.work_dir / "checkpoints" / f"{name}.pth"
@@ -96,6 +117,32 @@ class Job:
             for path in sorted(self.work_dir.rglob("*"))
             if path.is_file()
         }
+
+
+def _as_a_program(outputs, main):
+    """In a forked child: what an interpreter does around a program, and never return."""
+    status = 1
+    try:
+        for number, output in enumerate(outputs, 1):
+            os.dup2(output, number)
+        sys.stdout, sys.stderr = os.fdopen(1, "w", encoding="utf-8"), os.fdopen(2, "w", encoding="utf-8")
+        torch.set_num_threads(1)  # the pool of threads stayed with the parent
+        main()
+        status = 0
+    except ScepterError as error:
+        print(error, file=sys.stderr)
+        status = error.exit_status
+    except KeyboardInterrupt:
+        status = 130
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        for thread in threading.enumerate():
+            if thread is not threading.current_thread() and not thread.daemon:
+                thread.join()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
 
 
 def same(left: Any, right: Any, path: str = "") -> list[str]:

@@ -234,7 +234,7 @@ def test_keys_of_the_file(dropnet):
     }  # fmt: skip
     assert (state["epoch"], state["iter"], state["total_updates"]) == (2, 4, 8)
     assert state["total_iter"] == {"train": 8, "eval": 4, "test": 0}
-    assert state["position"] == {"mode": "train", "in_epoch": False, "pending": []}
+    assert state["position"].items() >= {"mode": "train", "in_epoch": False, "cut": False, "pending": []}.items()
     assert state["optimizer"].keys() >= {"state", "param_groups"}
     assert state["lr_scheduler"] is None
     assert state["scaler"] is None
@@ -255,7 +255,7 @@ def test_counts_of_a_file_in_mid_epoch(probe):
     state = job.read("p-4")
     assert (state["epoch"], state["iter"], state["total_updates"]) == (2, 1, 4)
     assert state["total_iter"]["train"] == 4
-    assert state["position"] == {"mode": "train", "in_epoch": True, "pending": []}
+    assert state["position"].items() >= {"mode": "train", "in_epoch": True, "cut": False, "pending": []}.items()
 
 
 def test_file_is_the_state_of_its_moment_though_training_goes_on(probe, slow_writes):
@@ -299,9 +299,18 @@ def test_on_checkpoint_comes_for_every_file_when_it_is_whole(probe, recorder, ba
     assert [float(state["model"]["w"]) for _, _, state in notes] == [-3.0, -3.0, -6.0, -6.0]
 
 
-def test_on_checkpoint_never_names_a_file_that_is_gone(probe, recorder, slow_writes):
-    job = probe(epochs=1, values=[1.0] * 4, INTERVAL=0, INTERVAL_STEPS=1, KEEP_LAST=1)
-    notes = recorder(job.run()).checkpoints  # reading a file that is gone would have raised
+def test_on_checkpoint_never_names_a_file_that_is_gone(probe, recorder, monkeypatch):
+    # The first write outlasts a step, the second does not: both are done, and the first file removed, before anyone asks.
+    whole = FileSystem.write_atomic
+
+    def write_atomic(self, path, write):
+        whole(self, path, write)
+        if path.endswith("p-1.pth"):
+            time.sleep(0.3)
+
+    monkeypatch.setattr(FileSystem, "write_atomic", write_atomic)
+    job = probe([1.0] * 4, epochs=1, data={"SECONDS": 0.1}, INTERVAL=0, INTERVAL_STEPS=1, KEEP_LAST=1)
+    notes = recorder(job.run()).checkpoints  # the hook reads each file at the time: one that is gone would have raised
     assert job.names == {"p-4"}
     assert notes[-1][0] == str(job.path("p-4"))
 
@@ -344,6 +353,21 @@ def test_failed_write_ends_the_run_and_names_file_and_reason(probe, full_disk, r
     assert job.names == {"p-50"}, "the good one stays, and no temporary file"
     assert job.weight("p-50") == -50.0
     assert full_disk == [not background] * 2, "nothing more was tried"
+
+
+@pytest.mark.parametrize("background", [True, False])
+def test_whatever_a_write_raises_ends_the_run(probe, monkeypatch, background):
+    whole = FileSystem.write_atomic
+
+    def write_atomic(self, path, write):
+        if path.endswith(".pth"):
+            raise RuntimeError("as asked")
+        whole(self, path, write)
+
+    monkeypatch.setattr(FileSystem, "write_atomic", write_atomic)
+    job = probe(epochs=1, ASYNC=background)
+    with pytest.raises(Exception, match="as asked"):
+        job.run()
 
 
 def test_failed_write_of_the_last_file_fails_the_run(probe, full_disk):

@@ -108,22 +108,23 @@ def test_time_limit_ends_the_run_as_sigterm_does(probe):
 @pytest.mark.parametrize(("to_all", "signum", "status"), [(False, signal.SIGTERM, 143), (True, signal.SIGINT, 130)])
 def test_g15_signal_from_outside_with_workers(probe, to_all, signum, status):
     """As a scheduler ends a job, and as Ctrl-C does, which reaches the workers too."""
-    job = probe(EIGHT, epochs=1, data={"SECONDS": 0.1, "NUM_WORKERS": 2}, hooks=[{"NAME": "Signal", "SAY": True}])
-    with job.start() as process:
-        for line in process.stdout:
+    job = probe(EIGHT, epochs=1, data={"SECONDS": 0.4, "NUM_WORKERS": 2}, hooks=[{"NAME": "Signal", "SAY": True}])
+    child, output = job.start()
+    with output:
+        for line in output:
             if line.strip() == "step 3":
-                (os.killpg if to_all else os.kill)(process.pid, signum)
+                (os.killpg if to_all else os.kill)(child, signum)
                 break
-        rest = process.stdout.read()
-        assert process.wait(timeout=30) == status, rest
+        rest = output.read()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == status, rest
     assert "Traceback" not in rest
     (name,) = job.names
-    assert name in ("p-3", "p-4")
+    assert name in ("p-3", "p-4", "p-5")  # two batches are made at a time
     assert job.weight(name) == -float(name.removeprefix("p-"))
     deadline = time.monotonic() + 5
     with pytest.raises(ProcessLookupError):  # noqa: PT012  # nothing of the session is left
         while time.monotonic() < deadline:
-            os.killpg(process.pid, 0)
+            os.killpg(child, 0)
             time.sleep(0.05)
     assert go_on(job) == -8.0
 
@@ -132,7 +133,7 @@ def test_g15_second_interrupt_in_the_save_leaves_no_broken_file(probe):
     hooks = [{"NAME": "Signal", "AT_STEP": 3, "SIGNUM": int(signal.SIGINT)}, {"NAME": "InterruptInWrite"}]
     job = probe(EIGHT, epochs=1, hooks=hooks)
     done = job.process()
-    assert done.returncode in (130, -signal.SIGINT), done.stderr
+    assert done.returncode == 130, done.stderr
     assert {name for name in job.names if not name.startswith(".")} <= {"p-3"}
     if "p-3" in job.names:
         assert job.weight("p-3") == -3.0

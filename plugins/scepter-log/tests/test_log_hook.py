@@ -120,7 +120,7 @@ def test_the_line_is_as_documented(train):
 def test_values_of_equal_runs_are_equal(train):
     first = [row["values"] for row in train(ONE_TO_TEN, interval=3, epochs=2).rows]
     again = train(ONE_TO_TEN, interval=3, epochs=2).rows
-    assert [row["values"] for row in again] == first + first  # a new run appends
+    assert [row["values"] for row in again] == first
 
 
 def test_values_that_are_not_finite_stay_json(train):
@@ -203,6 +203,14 @@ def test_a_finished_run_touches_nothing(train, tmp_path):
     ended = train([1.0] * 4, interval=2, load=tmp_path / "saved.pth")
     assert ended.records == []
     assert (logged.path.read_bytes(), logged.path.stat().st_mtime_ns) == before
+
+
+def test_a_new_run_keeps_the_file_of_another_aside(train):
+    first = train([1.0] * 4, interval=2)
+    rows = first.path.read_bytes()
+    again = train([1.0] * 4, interval=2)
+    assert [row["step"] for row in again.rows] == [2, 4, 4]
+    assert first.path.with_name("metrics.jsonl.1").read_bytes() == rows
 
 
 def test_a_run_that_logs_nothing_opens_nothing(train):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from pydantic import Field, field_validator
@@ -12,6 +13,7 @@ from pydantic import Field, field_validator
 from scepter_checkpoint.writer import Writer
 from scepter_core import (
     BaseSolver,
+    FileSystem,
     Hook,
     HookConfig,
     RunConfig,
@@ -80,6 +82,7 @@ class CheckpointHook(Hook):
         self.best: float | None = None
         self._lower_is_better = cfg.save_best_by.startswith("-")
         self._metric = cfg.save_best_by.removeprefix("-").removeprefix("+")
+        self._first = self  # the run's first CheckpointHook, whose writer all share
         self._writer: Writer | None = None
         self._ends_by_error = False
 
@@ -107,14 +110,17 @@ class CheckpointHook(Hook):
         """Load RESUME_FROM, by the run's first CheckpointHook."""
         if self.cfg.save_best and not self._metric and "save_best" in self.cfg.model_fields_set:
             self.logger.info("SAVE_BEST is off: SAVE_BEST_BY names no metric")
-        hooks = [hook for hooks in solver.hooks_dict.values() for hook in hooks if isinstance(hook, CheckpointHook)]
-        if solver.resume_from is None or hooks[0] is not self:
+        self._first = next(h for hooks in solver.hooks_dict.values() for h in hooks if isinstance(h, CheckpointHook))
+        if solver.resume_from is None or self._first is not self:
             return
         path = find_checkpoint(solver.work_dir, solver.resume_from, self.logger.warning)
         if path is None:
             self.logger.info("no checkpoint in %s: a fresh start", solver.work_dir)
             return
-        solver.load_checkpoint(read_checkpoint(path))
+        try:
+            solver.load_checkpoint(read_checkpoint(path))
+        except RunError as error:
+            raise RunError(f"{path}: {error}" if path not in str(error) else str(error)) from error.__cause__
         self.logger.info("resumed from %s (epoch %d, step %d)", path, solver.epoch, solver.train_steps)
 
     def state_dict(self) -> dict[str, Any]:
@@ -182,37 +188,58 @@ class CheckpointHook(Hook):
     @hookimpl(trylast=True)
     def after_solve(self, solver: BaseSolver) -> None:
         """SAVE_LAST, and wait until every file is on the disk."""
-        if self.cfg.save_last and solver.has("train") and not (self._ends_by_error or solver.nothing_to_do):
+        wanted = self.cfg.save_last and solver.has("train") and not self._ends_by_error
+        if wanted and (not solver.nothing_to_do or self._lacks_last(solver)):
             self._save(solver, "last")
-        if self._writer is not None:
-            self._writer.wait()
+        if self._first._writer is not None:
+            self._first._writer.wait()
         self._announce(solver)
 
     # --- inside ----------------------------------------------------------------------------------------------------
 
+    def _path(self, solver: BaseSolver, label: str) -> str:
+        return solver.file_system.join(solver.work_dir, FOLDER, f"{self.cfg.save_name_prefix}-{label}{SUFFIX}")
+
+    def _lacks_last(self, solver: BaseSolver) -> bool:
+        """Whether a run that is finished was killed before its last state was on the disk."""
+        try:
+            last = read_checkpoint(self._path(solver, "last"))
+        except RunError:  # not there, or damaged
+            return True
+        return bool(last["total_iter"]["train"] < solver.train_steps)
+
     def _save(self, solver: BaseSolver, kind: str) -> None:
-        if self._writer is None:
-            self._writer = Writer(solver.file_system, in_background=self.cfg.async_)
-            solver.file_system.remove_temporaries(solver.file_system.join(solver.work_dir, FOLDER))
-        self._announce(solver)
+        folder = solver.file_system.join(solver.work_dir, FOLDER)
+        if self._first._writer is None:
+            self._first._writer = Writer(solver.file_system)
+            solver.file_system.remove_temporaries(folder)  # of a writer that was killed; none is at work yet
+        self._first._writer.wait()
+        self._announce(solver)  # before this save removes an older file
         label = kind if kind in ("best", "last") else str(solver.train_steps)
-        path = solver.file_system.join(solver.work_dir, FOLDER, f"{self.cfg.save_name_prefix}-{label}{SUFFIX}")
-        self._writer.write(path, kind, solver.save_checkpoint(), lambda: self._remove_old(solver))
+        path = self._path(solver, label)
+        remove_old = partial(self._remove_old, solver.file_system, folder, solver.train_steps)
+        self._first._writer.write(
+            path, kind, solver.save_checkpoint(), remove_old, in_background=self.cfg.async_
+        )
 
     def _announce(self, solver: BaseSolver) -> None:
         """Raise what went wrong in the background; tell the other hooks what became whole."""
-        if self._writer is None:
+        writer = self._first._writer
+        if writer is None:
             return
-        self._writer.raise_failure()
-        for path, kind in self._writer.take_done():
+        writer.raise_failure()
+        for path, kind in writer.take_done():
             solver.events.on_checkpoint(solver, path, kind)
 
-    def _remove_old(self, solver: BaseSolver) -> None:
-        """KEEP_LAST: after the new file is whole, never before."""
+    def _remove_old(self, files: FileSystem, folder: str, step: int) -> None:
+        """KEEP_LAST: after the new file is whole, never before.
+
+        Files beyond `step` are of a branch that the run left when it went back to an earlier checkpoint: they go first.
+        """
         if self.cfg.keep_last <= 0:
             return
-        files, folder = solver.file_system, solver.file_system.join(solver.work_dir, FOLDER)
         own = re.compile(re.escape(self.cfg.save_name_prefix) + r"-(\d+)" + re.escape(SUFFIX))
-        numbered = sorted((int(match[1]), name) for name in files.listdir(folder) if (match := own.fullmatch(name)))
-        for _, name in numbered[: -self.cfg.keep_last]:
-            files.remove(files.join(folder, name))
+        steps = [int(match[1]) for name in files.listdir(folder) if (match := own.fullmatch(name))]
+        steps.sort(key=lambda number: (number <= step, number))
+        for number in steps[: -self.cfg.keep_last]:
+            files.remove(files.join(folder, f"{self.cfg.save_name_prefix}-{number}{SUFFIX}"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 
@@ -32,29 +32,67 @@ def _copy(value: Any, copies: dict[tuple[Any, ...], torch.Tensor]) -> Any:
     return tuple(_copy(entry, copies) for entry in value) if type(value) is tuple else value
 
 
+class _Remembering:
+    """A file that remembers why a write failed: torch.save reports no more than that it did."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.error: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        try:
+            return self._file.write(data)
+        except OSError as error:
+            self.error = error
+            raise
+
+    def flush(self) -> None:
+        self._file.flush()
+
+
+def _save(state: Mapping[str, Any], file: BinaryIO) -> None:
+    remembering = _Remembering(file)
+    try:
+        torch.save(state, remembering)  # type: ignore[arg-type]  # write and flush are all that it needs
+    except RuntimeError:
+        if remembering.error is None:
+            raise
+        raise remembering.error from None
+
+
 class Writer:
-    """Writes one file at a time, in a thread of its own or at once.
+    """Writes one file at a time, in a thread of its own or at once: one writer a run, whoever writes.
 
     Args:
         file_system: where the files are.
-        in_background: let training go on meanwhile.
     """
 
-    def __init__(self, file_system: FileSystem, *, in_background: bool) -> None:
-        self.file_system, self.in_background = file_system, in_background
+    def __init__(self, file_system: FileSystem) -> None:
+        self.file_system = file_system
         self._thread: threading.Thread | None = None
-        self._failure: tuple[str, OSError] | None = None
+        self._failure: tuple[str, Exception] | None = None
         self._done: list[tuple[str, str]] = []
 
-    def write(self, path: str, kind: str, state: Mapping[str, Any], then: Callable[[], None]) -> None:
+    def write(
+        self,
+        path: str,
+        kind: str,
+        state: Mapping[str, Any],
+        then: Callable[[], None],
+        *,
+        in_background: bool,
+    ) -> None:
         """Write `state` to `path`; then call `then`. Waits for the file before this one, if it is still in flight.
+
+        Args:
+            in_background: let training go on meanwhile.
 
         Raises:
             RunError: the file before this one, or in the foreground this one, could not be written.
         """
         self.wait()
         self.raise_failure()
-        if not self.in_background:
+        if not in_background:
             self._run(path, kind, state, then)
             self.raise_failure()
             return
@@ -65,11 +103,10 @@ class Writer:
 
     def _run(self, path: str, kind: str, state: Mapping[str, Any], then: Callable[[], None]) -> None:
         try:
-            self.file_system.write_atomic(path, lambda file: torch.save(state, file))
+            self.file_system.write_atomic(path, lambda file: _save(state, file))
             then()
-        except (OSError, RuntimeError) as error:  # torch reports a failed write as a RuntimeError
-            cause = error if isinstance(error, OSError) else OSError(str(error).splitlines()[0])
-            self._failure = (path, cause)
+        except Exception as error:  # of any kind: in a thread nobody else would hear of it
+            self._failure = (path, error)
         else:
             self._done.append((path, kind))
 
@@ -80,10 +117,15 @@ class Writer:
             self._thread = None
 
     def raise_failure(self) -> None:
-        """Raise RunError, once, if a file could not be written."""
-        if self._failure is not None:
-            (path, error), self._failure = self._failure, None
-            raise RunError(f"could not write the checkpoint {path}: {error}. Earlier checkpoints are untouched") from error
+        """Raise, once, what went wrong with a file: RunError where the disk said no."""
+        if self._failure is None:
+            return
+        (path, error), self._failure = self._failure, None
+        message = f"could not write the checkpoint {path}: {error}. Earlier checkpoints are untouched"
+        if isinstance(error, OSError):
+            raise RunError(message) from error
+        error.add_note(message)
+        raise error
 
     def take_done(self) -> list[tuple[str, str]]:
         """The (path, kind) of every file that became whole since the last call."""

@@ -69,6 +69,8 @@ class LogHook(Hook):
         if everyone[0]._file is None:
             path = solver.file_system.join(solver.work_dir, "metrics.jsonl")
             everyone[0]._file = MetricsFile(solver.file_system, path)
+            if solver.has("train") and not any("length" in hook._loaded for hook in everyone):
+                everyone[0]._file.begin_anew()
             for hook in everyone:
                 if "length" in hook._loaded:  # the same in all that were there when the checkpoint was taken
                     everyone[0]._file.cut(hook._loaded["length"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import IO, TYPE_CHECKING, Any
 
 from scepter_core import RunError
@@ -23,6 +24,7 @@ class MetricsFile:
         self._path = path
         self._file: IO[Any] | None = None
         self._length: int | None = None  # bytes that are this run's, known once it is open or was cut
+        self._anew = False
 
     def length(self) -> int:
         """Bytes that a resume from here keeps."""
@@ -31,6 +33,10 @@ class MetricsFile:
     def cut(self, length: int) -> None:
         """Drop what stands behind the first `length` bytes, when the next row comes: until then nothing is touched."""
         self._length = length
+
+    def begin_anew(self) -> None:
+        """When the first row comes, give a file that another run left the name `metrics.jsonl.N`, and begin a new one."""
+        self._length, self._anew = 0, True
 
     def write(self, line: str) -> None:
         """Append `line`.
@@ -56,6 +62,10 @@ class MetricsFile:
 
     def _open(self) -> IO[Any]:
         system, path = self._file_system, self._path
+        if self._anew and system.isfile(path):
+            number = next(n for n in itertools.count(1) if not system.exists(f"{path}.{n}"))
+            system.move(path, f"{path}.{number}")
+        self._anew = False
         if self._length is not None:
             system.truncate(path, self._length)
         self._length = min(self.length(), system.size(path))  # the file of another WORK_DIR may be shorter
