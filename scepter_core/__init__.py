@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from scepter_core.config import Named, NamedThing, Section
     from scepter_core.errors import ConfigError, Problem, RunError, ScepterError, Stopped
     from scepter_core.io import FileSystem
+    from scepter_core.probe import Probing
     from scepter_core.registry import (
         DATASETS,
         HOOKS,
@@ -38,6 +39,7 @@ _MODULES = {
     "scepter_core.config": ("Named", "NamedThing", "Section"),
     "scepter_core.errors": ("ConfigError", "Problem", "RunError", "ScepterError", "Stopped"),
     "scepter_core.io": ("FileSystem",),
+    "scepter_core.probe": ("Probing",),
     "scepter_core.registry": (
         "DATASETS",
         "HOOKS",
@@ -72,6 +74,7 @@ __all__ = [
     "HookConfig",
     "Named",
     "NamedThing",
+    "Probing",
     "Problem",
     "RunConfig",
     "RunError",

@@ -29,6 +29,7 @@ from scepter_core.data import (
 from scepter_core.errors import RunError, Stopped
 from scepter_core.flops import count_flops
 from scepter_core.metrics import WeightedMeans
+from scepter_core.probe import Probing
 from scepter_core.runconfig import dump_config
 from scepter_core.sections import MODES, SolverConfig
 from scepter_core.solver.setup import SolverSetup
@@ -55,7 +56,6 @@ class BaseSolver(SolverSetup, ABC):
         window_opens, window_closes: whether an accumulation window begins, ends with this training iteration.
         window_size: micro-batches that the open window will have (ACCUMULATE_STEP where the epoch's end is not known).
         epoch_outputs: by mode, the metrics of its last epoch.
-        probe_data: what was offered with `register_probe`.
         nothing_to_do: the run was resumed and is finished already.
     """
 
@@ -71,7 +71,8 @@ class BaseSolver(SolverSetup, ABC):
         self.batch_size, self.data_time = 0, 0.0
         self.is_last_iter = self.window_opens = self.window_closes = False
         self.window_size = 1
-        self.probe_data: dict[str, Any] = {}
+        self._probe_data: dict[str, Any] = {}
+        self._probing: list[Any] | None = None  # the parts of the model that offer data, once looked for
         self.nothing_to_do = False
         self.deadline: float | None = None  # of time.monotonic(), seconds
         self.max_batches = -1  # of an eval or a test; -1: all
@@ -251,8 +252,23 @@ class BaseSolver(SolverSetup, ABC):
         return weights_for_export(self.model), metadata
 
     def register_probe(self, data: Mapping[str, Any]) -> None:
-        """Offer `data` (name → tensor, number, text) to the hooks that show what the model does."""
-        self.probe_data.update(data)
+        """Offer `data` (name → tensor, array, number, text) to the hooks of the present step; forgotten after it.
+
+        A model does the same through its own `register_probe`, as a `scepter_core.Probing`.
+        """
+        self._probe_data.update(data)
+
+    @property
+    def probe_data(self) -> dict[str, Any]:
+        """What the model and the solver offered in the present step, by name; the solver's wins."""
+        if self._probing is None:
+            self._probing = [part for part in self.model.modules() if isinstance(part, Probing)]
+        offered = [getattr(part, "probe_data", {}) for part in self._probing]
+        return {name: value for data in (*offered, self._probe_data) for name, value in data.items()}
+
+    def _forget_probes(self) -> None:
+        for data in (self._probe_data, *(getattr(part, "probe_data", {}) for part in self._probing or ())):
+            data.clear()
 
     def register_flops(self, data: Mapping[str, Any], keys: list[str] | None = None) -> None:
         """Count the model's floating-point operations for one sample, into `_model_flops`.
@@ -456,6 +472,8 @@ class BaseSolver(SolverSetup, ABC):
 
     def _advance(self) -> None:
         """The step is over: count it, run the evals that interrupt an epoch, end if that was asked for."""
+        if self._probe_data or self._probing:
+            self._forget_probes()
         counters = self.counters
         counters.iter[self.mode] += 1
         counters.total_iter[self.mode] += 1

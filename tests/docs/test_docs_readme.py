@@ -83,7 +83,7 @@ def test_the_commands_work(docs: Any, sandbox: Any, first_run: list[str]) -> Non
     commands = docs.block_after(PAGE, "## Commands").text.splitlines()
     outputs = {}
     for command in commands:
-        done = sandbox.run(command)
+        done = sandbox.call(command)
         assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
         outputs[" ".join(command.split("#")[0].split())] = done.stdout
     assert "Nothing to do" in outputs[f"scepter run {EXAMPLE} --resume auto"]
@@ -97,7 +97,7 @@ def test_the_commands_work(docs: Any, sandbox: Any, first_run: list[str]) -> Non
 
 def test_the_error_report_is_what_is_shown(docs: Any, sandbox: Any) -> None:
     (sandbox.path / "bad.yaml").write_text(docs.block_after(PAGE, "three mistakes").text)
-    done = sandbox.run("scepter validate bad.yaml")
+    done = sandbox.call("scepter validate bad.yaml")
     assert done.returncode == 2
     assert done.stderr == docs.blocks(PAGE, "text")[2].text
     assert done.stdout == ""

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 PLUGINS = sorted(path.parent for path in ROOT.glob("plugins/*/pyproject.toml"))
 each_plugin = pytest.mark.parametrize("folder", PLUGINS, ids=lambda folder: folder.name)
 
-TASK = '''
+TASK = """
 import torch
 from scepter_core import DATASETS, MODELS
 
@@ -37,7 +37,7 @@ class Numbers(torch.utils.data.Dataset):
 
     def __getitem__(self, index):
         return {"x": torch.tensor(float(index))}
-'''
+"""
 CONFIG = """
 PLUGINS: [./task.py]
 ENV: {DEVICE: cpu}
@@ -53,7 +53,13 @@ SOLVER:
 
 
 def is_ours(name: str) -> bool:
-    return name.lower().removeprefix("_editable_impl_").removeprefix("__editable__").lstrip("_.").startswith("scepter")
+    return (
+        name.lower()
+        .removeprefix("_editable_impl_")
+        .removeprefix("__editable__")
+        .lstrip("_.")
+        .startswith("scepter")
+    )
 
 
 def call(*command: str | Path, cwd: Path, check: bool = True) -> subprocess.CompletedProcess[str]:
@@ -61,7 +67,13 @@ def call(*command: str | Path, cwd: Path, check: bool = True) -> subprocess.Comp
     leaks = ("PYTHON", "PYTEST", "COV_", "COVERAGE", "VIRTUAL_ENV", "PIP_")
     environment = {key: value for key, value in os.environ.items() if not key.startswith(leaks)}
     done = subprocess.run(
-        list(map(str, command)), cwd=cwd, env=environment, capture_output=True, text=True, timeout=300, check=False
+        list(map(str, command)),
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
     if check:
         assert done.returncode == 0, f"{command}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
@@ -81,7 +93,9 @@ def wheels(tmp_path_factory) -> Path:
 def third_party(tmp_path_factory) -> Path:
     """What is installed here, without anything of ours."""
     folder = tmp_path_factory.mktemp("third-party")
-    for place in dict.fromkeys([*site.getsitepackages(), *(path for path in sys.path if path.endswith("site-packages"))]):
+    for place in dict.fromkeys(
+        [*site.getsitepackages(), *(path for path in sys.path if path.endswith("site-packages"))]
+    ):
         for entry in Path(place).iterdir() if Path(place).is_dir() else ():
             link = folder / entry.name
             if not (is_ours(entry.name) or entry.suffix == ".pth" or link.exists()):
@@ -99,8 +113,17 @@ def environment(wheels, third_party, tmp_path):
         (packages,) = folder.glob("lib/python*/site-packages")
         (packages / "_third_party.pth").write_text(f"{third_party}\n", encoding="utf-8")
         python = folder / "bin" / "python"
-        options = ["--quiet", "--no-deps", "--no-index", "--disable-pip-version-check", "--find-links", wheels]
-        call(sys.executable, "-m", "pip", "--python", python, "install", *options, *distributions, cwd=tmp_path)
+        options = [
+            "--quiet",
+            "--no-deps",
+            "--no-index",
+            "--disable-pip-version-check",
+            "--find-links",
+            wheels,
+        ]
+        call(
+            sys.executable, "-m", "pip", "--python", python, "install", *options, *distributions, cwd=tmp_path
+        )
         return python
 
     return make
@@ -114,9 +137,13 @@ def test_wheels_hold_their_package_and_nothing_else(wheels):
         tops = {name.split("/")[0] for name in names}
         assert tops == {module, path.name.removesuffix("-py3-none-any.whl") + ".dist-info"}
         assert f"{module}/py.typed" in names
-        assert not any("test" in name.split("/") or "tests" in name.split("/") or name.endswith(".pyc") for name in names)
+        assert not any(
+            "test" in name.split("/") or "tests" in name.split("/") or name.endswith(".pyc") for name in names
+        )
         assert any(name.endswith("dist-info/entry_points.txt") for name in names)
-        metadata = zipfile.ZipFile(path).read(next(name for name in names if name.endswith("/METADATA"))).decode()
+        metadata = (
+            zipfile.ZipFile(path).read(next(name for name in names if name.endswith("/METADATA"))).decode()
+        )
         assert "file://" not in metadata
         assert f"Name: {module.replace('_', '-')}\n" in metadata
 
@@ -124,7 +151,9 @@ def test_wheels_hold_their_package_and_nothing_else(wheels):
 def test_core_alone(environment, tmp_path):
     python = environment("scepter-core")
     scepter = python.with_name("scepter")
-    where = call(python, "-c", "import scepter_core; print(scepter_core.__file__)", cwd=tmp_path).stdout.strip()
+    where = call(
+        python, "-c", "import scepter_core; print(scepter_core.__file__)", cwd=tmp_path
+    ).stdout.strip()
     assert Path(where).is_relative_to(tmp_path / "environment")
 
     listed = call(scepter, "plugins", cwd=tmp_path).stdout
@@ -141,7 +170,9 @@ def test_core_alone(environment, tmp_path):
     assert "no hook in TRAIN_HOOKS computes gradients" in warning
     assert "pip install scepter-backward" in warning
 
-    wanted = call(scepter, "run", "config.yaml", "SOLVER.TRAIN_HOOKS=[{NAME: BackwardHook}]", cwd=tmp_path, check=False)
+    wanted = call(
+        scepter, "run", "config.yaml", "SOLVER.TRAIN_HOOKS=[{NAME: BackwardHook}]", cwd=tmp_path, check=False
+    )
     assert wanted.returncode == 2
     assert "pip install scepter-backward" in wanted.stderr
     assert "Traceback" not in wanted.stderr
@@ -160,6 +191,20 @@ def test_plugin_alone_passes_its_own_tests(environment, tmp_path, folder):
     module = folder.name.replace("-", "_")
     where = call(python, "-c", f"import {module}; print({module}.__file__)", cwd=tmp_path).stdout.strip()
     assert Path(where).is_relative_to(tmp_path / "environment")
-    done = call(python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:cov", "tests", cwd=copy, check=False)
+    done = call(
+        python,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:xdist",
+        "-p",
+        "no:cov",
+        "tests",
+        cwd=copy,
+        check=False,
+    )
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
     assert " passed" in done.stdout

@@ -49,7 +49,9 @@ def requirements_of(folder: Path) -> dict[str, Requirement]:
 
 
 def test_there_are_plugins():
-    assert {"scepter-backward", "scepter-checkpoint", "scepter-log", "scepter-lr"} <= {path.name for path in PLUGINS}
+    assert {"scepter-backward", "scepter-checkpoint", "scepter-log", "scepter-lr"} <= {
+        path.name for path in PLUGINS
+    }
 
 
 @each_package
@@ -156,7 +158,9 @@ def test_requirements_install_the_core_every_plugin_and_the_example():
 def test_development_requirements_install_every_example_too():
     files = ["requirements.txt", "requirements-dev.txt"]
     assert "-r requirements.txt" in lines_of("requirements-dev.txt")
-    editable = {line.removeprefix("-e ") for file in files for line in lines_of(file) if line.startswith("-e ")}
+    editable = {
+        line.removeprefix("-e ") for file in files for line in lines_of(file) if line.startswith("-e ")
+    }
     assert {str(Path(path)) for path in editable} >= {str(path.relative_to(ROOT)) for path in EXAMPLES}
 
 
@@ -205,7 +209,9 @@ def test_coverage_and_import_walls_know_every_plugin():
     assert set(tools["importlinter"]["root_packages"]) == {"scepter_core", *modules}
     for contract in tools["importlinter"]["contracts"]:
         for key in ("modules", "source_modules", "forbidden_modules"):
-            listed = {name for name in contract.get(key, []) if name.startswith("scepter_") and "core" not in name}
+            listed = {
+                name for name in contract.get(key, []) if name.startswith("scepter_") and "core" not in name
+            }
             assert listed in (set(), modules), contract["name"]
 
 
@@ -215,12 +221,18 @@ def test_plugin_and_its_tests_use_public_names_of_the_core_only(folder):
     for path in [*folder.glob("src/**/*.py"), *folder.glob("tests/**/*.py")]:
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import):
-                offences += [f"{path.name}: {name.name}" for name in node.names if name.name.startswith("scepter_core.")]
+                offences += [
+                    f"{path.name}: {name.name}"
+                    for name in node.names
+                    if name.name.startswith("scepter_core.")
+                ]
             elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("scepter_core."):
                 offences.append(f"{path.name}: {node.module}")
             elif isinstance(node, ast.ImportFrom) and node.module == "scepter_core":
                 offences += [
-                    f"{path.name}: {name.name}" for name in node.names if name.name not in scepter_core.__all__
+                    f"{path.name}: {name.name}"
+                    for name in node.names
+                    if name.name not in scepter_core.__all__
                 ]
         others = {module_of(other) for other in PLUGINS if other != folder}
         offences += [f"{path.name}: {name}" for name in imports_of(path) & others]

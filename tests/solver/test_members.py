@@ -202,3 +202,32 @@ def test_a_solver_whose_members_are_its_own(configure):
     solver = run(configure(NAME="PairSolver", TRAIN_HOOKS=[], MAX_EPOCHS=1))
     assert solver.steps_per_epoch == 3
     assert [float(part.weight.detach()) for part in solver.model.values()] == [-6.0, 6.0]
+
+
+def test_probes_of_model_and_solver_last_one_step(configure):
+    from scepter_core import HOOKS, Hook, Probing
+
+    seen = []
+
+    @MODELS.register_class()
+    class ProbingNet(Probing, nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = nn.Parameter(torch.zeros(()))
+
+        def forward(self, x):
+            if x.mean() != 2:
+                self.register_probe({"x": float(x.mean()), "who": "model"})
+            return {"loss": self.w * x.mean()}
+
+    @HOOKS.register_class()
+    class ProbeReader(Hook):
+        def after_iter(self, solver):
+            seen.append(dict(solver.probe_data))
+            if solver.train_steps == 2:
+                solver.register_probe({"who": "solver"})
+                seen.append(dict(solver.probe_data))
+
+    data = {"NAME": "Floats", "VALUES": [1, 2, 3], "SHUFFLE": False}
+    run(configure(MODEL={"NAME": "ProbingNet"}, TRAIN_DATA=data, MAX_EPOCHS=1, TRAIN_HOOKS=[{"NAME": "ProbeReader"}]))
+    assert seen == [{"x": 1.0, "who": "model"}, {}, {"who": "solver"}, {"x": 3.0, "who": "model"}]

@@ -12,6 +12,8 @@ from torch.utils.data import Dataset, IterableDataset
 
 from scepter_core import DATASETS, HOOKS, MODELS, Hook, run
 
+torch.set_num_threads(1)  # tensors of a few numbers: more threads only get in each other's way
+
 
 @MODELS.register_class()
 class BackwardTestProbe(torch.nn.Module):
@@ -32,7 +34,9 @@ class BackwardTestProbe(torch.nn.Module):
         if y is not None:
             loss = loss + self.v * y.mean()
         if poison is not None and bool(poison.any()):
-            loss = loss + torch.sqrt(self.w * 0.0)  # the root's slope at 0 is infinite, and 0 times that is NaN
+            loss = loss + torch.sqrt(
+                self.w * 0.0
+            )  # the root's slope at 0 is infinite, and 0 times that is NaN
         kinds = {
             "plain": {"loss": loss},
             "no loss": {"logits": loss, "score": 1.0},
@@ -69,7 +73,9 @@ class BackwardTestData(Dataset):
         return len(self.columns["x"])
 
     def __getitem__(self, index):
-        return {name: torch.tensor(column[index]) for name, column in self.columns.items() if column is not None}
+        return {
+            name: torch.tensor(column[index]) for name, column in self.columns.items() if column is not None
+        }
 
 
 @DATASETS.register_class()

@@ -155,7 +155,9 @@ def test_device_skip_leaves_weights_and_momentum_untouched(job, on_device):
 
 
 def test_device_skip_with_clipping(job, on_device):
-    solver = job([10.0, 7.0, 10.0], poison=[0, 1, 0], optimizer=FUSED, ON_NONFINITE="skip", GRADIENT_CLIP=1.0).run()
+    solver = job(
+        [10.0, 7.0, 10.0], poison=[0, 1, 0], optimizer=FUSED, ON_NONFINITE="skip", GRADIENT_CLIP=1.0
+    ).run()
     assert weight(solver) == pytest.approx(-2.5, abs=1e-5)
     assert solver.total_updates == 2
 

@@ -54,7 +54,9 @@ def test_a04_micro_batches_of_different_size_count_the_same(job):
 
 
 @pytest.mark.parametrize("data", ["BackwardTestData", "BackwardTestStream"])
-@pytest.mark.parametrize(("steps", "expected", "updates"), [(3, -(1.5 + 3.0), 2), (4, -(1.5 + 3.5), 2), (1, -1.0, 1)])
+@pytest.mark.parametrize(
+    ("steps", "expected", "updates"), [(3, -(1.5 + 3.0), 2), (4, -(1.5 + 3.5), 2), (1, -1.0, 1)]
+)
 def test_window_that_max_steps_cuts_is_stepped_with_its_own_mean(job, data, steps, expected, updates):
     limits = {"MAX_EPOCHS": ..., "MAX_STEPS": steps}
     solver = job([1.0, 2.0, 3.0, 4.0, 5.0], data=data, ACCUMULATE_STEP=2, solver=limits).run()
@@ -135,7 +137,9 @@ def test_clip_is_over_all_parameter_groups_together(job):
 
 def test_clip_acts_on_the_mean_of_a_window_and_not_on_its_parts(job):
     # mean of 4 and -2 is 1, within the limit; clipped one by one they would give 0
-    assert weight(job([4.0, -2.0], ACCUMULATE_STEP=2, GRADIENT_CLIP=1.5).run()) == pytest.approx(-1.0, abs=1e-6)
+    assert weight(job([4.0, -2.0], ACCUMULATE_STEP=2, GRADIENT_CLIP=1.5).run()) == pytest.approx(
+        -1.0, abs=1e-6
+    )
 
 
 def test_clip_acts_on_the_mean_of_a_short_window_of_a_loader_without_length(job):
@@ -203,7 +207,9 @@ def test_bf16_autocast_reaches_the_forward(job):
 
 
 def test_fp16_autocast_reaches_the_forward(job):
-    solver = job([1.0], model="BackwardTestMatmul", optimizer={"LEARNING_RATE": 0.1}, solver={"TRAIN_PRECISION": 16})
+    solver = job(
+        [1.0], model="BackwardTestMatmul", optimizer={"LEARNING_RATE": 0.1}, solver={"TRAIN_PRECISION": 16}
+    )
     assert solver.run().model.types == [torch.float16]
 
 
@@ -233,7 +239,10 @@ def test_after_backward_sees_the_unscaled_gradient_and_may_change_it(job):
             solver.model.w.grad.mul_(2)
 
     solver = job(
-        [3.0], recorder=True, hooks=[{"NAME": "BackwardTestDoubler", "PRIORITY": 60}], solver={"TRAIN_PRECISION": 16}
+        [3.0],
+        recorder=True,
+        hooks=[{"NAME": "BackwardTestDoubler", "PRIORITY": 60}],
+        solver={"TRAIN_PRECISION": 16},
     ).run()
     assert recorder(solver).notes[0] == ("after_backward", 1, 0, 3.0, 0.0)
     assert weight(solver) == -6.0

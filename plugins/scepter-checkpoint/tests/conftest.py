@@ -18,6 +18,8 @@ import torch
 
 from scepter_core import ScepterError, read_checkpoint, run
 
+torch.set_num_threads(1)  # tensors of a few numbers: more threads only get in each other's way
+
 TASK = Path(__file__).with_name("checkpoint_task.py")
 PROGRAM = """
 import sys
@@ -57,8 +59,14 @@ class Job:
         self.work_dir = folder / "run"
         self.config = folder / "config.yaml"
         self.log = Lines()
-        root = {"PLUGINS": [str(TASK)], "ENV": {"DEVICE": "cpu"}, "SOLVER": {"WORK_DIR": str(self.work_dir), **solver}}
-        self.config.write_text(json.dumps(root).replace("NaN", ".nan"), encoding="utf-8")  # JSON is YAML but for that
+        root = {
+            "PLUGINS": [str(TASK)],
+            "ENV": {"DEVICE": "cpu"},
+            "SOLVER": {"WORK_DIR": str(self.work_dir), **solver},
+        }
+        self.config.write_text(
+            json.dumps(root).replace("NaN", ".nan"), encoding="utf-8"
+        )  # JSON is YAML but for that
 
     def run(self, *overrides, **arguments):
         logger = logging.Logger("test")
@@ -69,7 +77,10 @@ class Job:
     def interpreter(self, *overrides):
         """Run in a python of its own."""
         command = [sys.executable, "-c", PROGRAM, str(self.config), *overrides]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=60, check=False, env=environment
+        )
 
     def process(self, *overrides):
         """Run in a process forked from this one, which spares the import of torch."""
@@ -113,7 +124,10 @@ class Job:
     def content(self):
         """Every file below WORK_DIR with its time and the hash of what is in it."""
         return {
-            str(path.relative_to(self.work_dir)): (path.stat().st_mtime_ns, hashlib.sha256(path.read_bytes()).hexdigest())
+            str(path.relative_to(self.work_dir)): (
+                path.stat().st_mtime_ns,
+                hashlib.sha256(path.read_bytes()).hexdigest(),
+            )
             for path in sorted(self.work_dir.rglob("*"))
             if path.is_file()
         }
@@ -126,7 +140,6 @@ def _as_a_program(outputs, main):
         for number, output in enumerate(outputs, 1):
             os.dup2(output, number)
         sys.stdout, sys.stderr = os.fdopen(1, "w", encoding="utf-8"), os.fdopen(2, "w", encoding="utf-8")
-        torch.set_num_threads(1)  # the pool of threads stayed with the parent
         main()
         status = 0
     except ScepterError as error:
@@ -157,9 +170,15 @@ def same(left: Any, right: Any, path: str = "") -> list[str]:
         return [] if equal else [path]
     if isinstance(left, dict) and isinstance(right, dict):
         differ = [f"{path}.{name} on one side" for name in left.keys() ^ right.keys()]
-        return differ + [at for name in left.keys() & right.keys() for at in same(left[name], right[name], f"{path}.{name}")]
+        return differ + [
+            at
+            for name in left.keys() & right.keys()
+            for at in same(left[name], right[name], f"{path}.{name}")
+        ]
     if isinstance(left, list | tuple) and isinstance(right, list | tuple) and len(left) == len(right):
-        return [at for n, (a, b) in enumerate(zip(left, right, strict=True)) for at in same(a, b, f"{path}[{n}]")]
+        return [
+            at for n, (a, b) in enumerate(zip(left, right, strict=True)) for at in same(a, b, f"{path}[{n}]")
+        ]
     return [] if repr(left) == repr(right) else [f"{path}: {left!r} and {right!r}"]
 
 
@@ -238,4 +257,6 @@ def dropnet(tmp_path: Path):
 @pytest.fixture
 def losses(tmp_path: Path):
     """losses(folder): what the Recorder of a dropnet run wrote, (epoch, step, loss) a step."""
-    return lambda folder: [json.loads(line) for line in (tmp_path / folder / "losses.jsonl").read_text().splitlines()]
+    return lambda folder: [
+        json.loads(line) for line in (tmp_path / folder / "losses.jsonl").read_text().splitlines()
+    ]

@@ -12,7 +12,9 @@ from scepter_core import ConfigError, RunError
 def best_of(job):
     """Epoch and value of the best file."""
     state = job.read("p-best")
-    (hook,) = [entry["state"] for name, entry in state["hooks"].items() if name.startswith("train/CheckpointHook")]
+    (hook,) = [
+        entry["state"] for name, entry in state["hooks"].items() if name.startswith("train/CheckpointHook")
+    ]
     return state["epoch"], hook["best"]
 
 
@@ -112,7 +114,12 @@ def test_best_is_decided_off_the_interval_too(probe):
 def test_best_in_mid_epoch_where_steps_are_counted(probe):
     values = [1.0] * 4
     job = probe(
-        values, epochs=-1, evals=[0.5], SAVE_BEST_BY="-loss", INTERVAL=0, solver={"MAX_STEPS": 4, "EVAL_INTERVAL": 2}
+        values,
+        epochs=-1,
+        evals=[0.5],
+        SAVE_BEST_BY="-loss",
+        INTERVAL=0,
+        solver={"MAX_STEPS": 4, "EVAL_INTERVAL": 2},
     )
     job.run()
     assert job.read("p-best")["total_iter"]["train"] == 2

@@ -79,7 +79,11 @@ def broken(probe, tmp_path):
         elif kind == "hostile inside":
             torch.save({**torch.load(whole, weights_only=True), "config": Evil(marker)}, path)
         elif kind == "hostile record":
-            rezipped(whole, path, lambda name, data: pickle.dumps(Evil(marker), 2) if name.endswith("data.pkl") else data)
+            rezipped(
+                whole,
+                path,
+                lambda name, data: pickle.dumps(Evil(marker), 2) if name.endswith("data.pkl") else data,
+            )
         return path, marker
 
     return make
@@ -95,7 +99,9 @@ KINDS = [
 @pytest.mark.parametrize("kind", KINDS)
 def test_c18_resume_from_a_file_that_is_none_ends_before_the_first_step(probe, broken, kind):
     path, marker = broken(kind)
-    job = probe(model={"BALLAST": 2000}, hooks=[{"NAME": "Failing", "AT": 1}])  # a step would raise ValueError
+    job = probe(
+        model={"BALLAST": 2000}, hooks=[{"NAME": "Failing", "AT": 1}]
+    )  # a step would raise ValueError
     with pytest.raises(RunError) as caught:
         job.run(f"SOLVER.RESUME_FROM={path}")
     assert str(path) in str(caught.value)
@@ -173,7 +179,9 @@ def test_a_flipped_bit_anywhere_is_found_or_harmless(probe, tmp_path, difference
 def test_c15_killed_while_writing(probe, recorder, background):
     job = probe(epochs=3, ASYNC=background)
     hook = '{"NAME": "DieInWrite", "AT": 3}'
-    done = job.process(f"SOLVER.TRAIN_HOOKS=[{{NAME: Step}}, {hook}, {{NAME: CheckpointHook, SAVE_NAME_PREFIX: p}}]")
+    done = job.process(
+        f"SOLVER.TRAIN_HOOKS=[{{NAME: Step}}, {hook}, {{NAME: CheckpointHook, SAVE_NAME_PREFIX: p}}]"
+    )
     assert done.returncode == 9, done.stderr
     whole = {name for name in job.names if not name.startswith(".")}
     assert whole == {"p-3", "p-6"}

@@ -58,7 +58,9 @@ def accumulating(dropnet):
     def make(folder, **keys):
         solver = {"ACCU_STEP": 3}
         hooks = [{"NAME": "CheckpointHook", "SAVE_NAME_PREFIX": "mid", "INTERVAL": 0, "INTERVAL_STEPS": 1}]
-        return dropnet(folder=folder, epochs=2, size=20, hooks=hooks, solver=solver, SAVE_BEST_BY="-loss", **keys)
+        return dropnet(
+            folder=folder, epochs=2, size=20, hooks=hooks, solver=solver, SAVE_BEST_BY="-loss", **keys
+        )
 
     return make
 
@@ -277,7 +279,9 @@ def test_two_hooks_load_once(probe, monkeypatch):
     job.run()
     whole = torch.load
     monkeypatch.setattr(torch, "load", lambda path, **keys: loads.append(str(path)) or whole(path, **keys))
-    solver = job.run(*resumed_from(job.path("p-6"), "SOLVER.MAX_EPOCHS=3", "SOLVER.TRAIN_HOOKS[Recorder]=!delete"))
+    solver = job.run(
+        *resumed_from(job.path("p-6"), "SOLVER.MAX_EPOCHS=3", "SOLVER.TRAIN_HOOKS[Recorder]=!delete")
+    )
     assert loads == [str(job.path("p-6"))]
     assert solver.total_updates == 9
 
@@ -296,7 +300,9 @@ def test_checkpoint_of_another_model_names_the_difference_and_loads_nothing(prob
 def test_changed_learning_rate_counts_and_is_said(probe):
     job = probe(epochs=1)
     job.run()
-    solver = job.run(*resumed_from(job.path("p-3"), "SOLVER.MAX_EPOCHS=2", "SOLVER.OPTIMIZER.LEARNING_RATE=2.0"))
+    solver = job.run(
+        *resumed_from(job.path("p-3"), "SOLVER.MAX_EPOCHS=2", "SOLVER.OPTIMIZER.LEARNING_RATE=2.0")
+    )
     assert float(solver.model.w.detach()) == -3.0 - 6.0
     assert any("lr" in line and "2.0" in line for line in job.log.of("WARNING"))
 

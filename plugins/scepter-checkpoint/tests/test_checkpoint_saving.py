@@ -143,7 +143,11 @@ def test_keep_last_leaves_files_that_are_not_its_own(probe):
     for name in foreign:
         shutil.copy(job.path("p-3"), job.path(name))
     (job.work_dir / "checkpoints" / "p-1.txt").write_text("mine")
-    job.run(f"SOLVER.RESUME_FROM={job.path('p-3')}", "SOLVER.MAX_EPOCHS=3", "SOLVER.TRAIN_HOOKS[CheckpointHook].KEEP_LAST=1")
+    job.run(
+        f"SOLVER.RESUME_FROM={job.path('p-3')}",
+        "SOLVER.MAX_EPOCHS=3",
+        "SOLVER.TRAIN_HOOKS[CheckpointHook].KEEP_LAST=1",
+    )
     assert job.names == {*foreign, "p-1.txt", "p-9"}
 
 
@@ -234,7 +238,9 @@ def test_keys_of_the_file(dropnet):
     }  # fmt: skip
     assert (state["epoch"], state["iter"], state["total_updates"]) == (2, 4, 8)
     assert state["total_iter"] == {"train": 8, "eval": 4, "test": 0}
-    assert state["position"].items() >= {"mode": "train", "in_epoch": False, "cut": False, "pending": []}.items()
+    assert (
+        state["position"].items() >= {"mode": "train", "in_epoch": False, "cut": False, "pending": []}.items()
+    )
     assert state["optimizer"].keys() >= {"state", "param_groups"}
     assert state["lr_scheduler"] is None
     assert state["scaler"] is None
@@ -255,7 +261,9 @@ def test_counts_of_a_file_in_mid_epoch(probe):
     state = job.read("p-4")
     assert (state["epoch"], state["iter"], state["total_updates"]) == (2, 1, 4)
     assert state["total_iter"]["train"] == 4
-    assert state["position"].items() >= {"mode": "train", "in_epoch": True, "cut": False, "pending": []}.items()
+    assert (
+        state["position"].items() >= {"mode": "train", "in_epoch": True, "cut": False, "pending": []}.items()
+    )
 
 
 def test_file_is_the_state_of_its_moment_though_training_goes_on(probe, slow_writes):
@@ -310,7 +318,9 @@ def test_on_checkpoint_never_names_a_file_that_is_gone(probe, recorder, monkeypa
 
     monkeypatch.setattr(FileSystem, "write_atomic", write_atomic)
     job = probe([1.0] * 4, epochs=1, data={"SECONDS": 0.1}, INTERVAL=0, INTERVAL_STEPS=1, KEEP_LAST=1)
-    notes = recorder(job.run()).checkpoints  # the hook reads each file at the time: one that is gone would have raised
+    notes = recorder(
+        job.run()
+    ).checkpoints  # the hook reads each file at the time: one that is gone would have raised
     assert job.names == {"p-4"}
     assert notes[-1][0] == str(job.path("p-4"))
 

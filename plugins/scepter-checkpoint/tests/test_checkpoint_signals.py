@@ -15,14 +15,18 @@ EIGHT = [1.0] * 8
 
 def go_on(job):
     """Resume in this process, to the end, without the hook that sends signals."""
-    solver = job.run("SOLVER.RESUME_FROM=auto", "SOLVER.TRAIN_HOOKS[Signal]=!delete", "SOLVER.TRAIN_DATA.SECONDS=0")
+    solver = job.run(
+        "SOLVER.RESUME_FROM=auto", "SOLVER.TRAIN_HOOKS[Signal]=!delete", "SOLVER.TRAIN_DATA.SECONDS=0"
+    )
     assert solver.total_updates == 8
     return float(solver.model.w.detach())
 
 
 @pytest.mark.parametrize(("signum", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_g15_signal_in_a_step(probe, recorder, signum, status):
-    job = probe(EIGHT, epochs=1, SAVE_LAST=True, hooks=[{"NAME": "Signal", "AT_STEP": 3, "SIGNUM": int(signum)}])
+    job = probe(
+        EIGHT, epochs=1, SAVE_LAST=True, hooks=[{"NAME": "Signal", "AT_STEP": 3, "SIGNUM": int(signum)}]
+    )
     with pytest.raises(Stopped) as caught:
         job.run()
     assert (caught.value.exit_status, caught.value.signum) == (status, signum)
@@ -105,10 +109,14 @@ def test_time_limit_ends_the_run_as_sigterm_does(probe):
     assert go_on(job) == -8.0
 
 
-@pytest.mark.parametrize(("to_all", "signum", "status"), [(False, signal.SIGTERM, 143), (True, signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    ("to_all", "signum", "status"), [(False, signal.SIGTERM, 143), (True, signal.SIGINT, 130)]
+)
 def test_g15_signal_from_outside_with_workers(probe, to_all, signum, status):
     """As a scheduler ends a job, and as Ctrl-C does, which reaches the workers too."""
-    job = probe(EIGHT, epochs=1, data={"SECONDS": 0.4, "NUM_WORKERS": 2}, hooks=[{"NAME": "Signal", "SAY": True}])
+    job = probe(
+        EIGHT, epochs=1, data={"SECONDS": 0.4, "NUM_WORKERS": 2}, hooks=[{"NAME": "Signal", "SAY": True}]
+    )
     child, output = job.start()
     with output:
         for line in output:
@@ -137,5 +145,9 @@ def test_g15_second_interrupt_in_the_save_leaves_no_broken_file(probe):
     assert {name for name in job.names if not name.startswith(".")} <= {"p-3"}
     if "p-3" in job.names:
         assert job.weight("p-3") == -3.0
-    solver = job.run("SOLVER.RESUME_FROM=auto", "SOLVER.TRAIN_HOOKS[Signal]=!delete", "SOLVER.TRAIN_HOOKS[InterruptInWrite]=!delete")
+    solver = job.run(
+        "SOLVER.RESUME_FROM=auto",
+        "SOLVER.TRAIN_HOOKS[Signal]=!delete",
+        "SOLVER.TRAIN_HOOKS[InterruptInWrite]=!delete",
+    )
     assert float(solver.model.w.detach()) == -8.0
