@@ -69,6 +69,7 @@ def run(
     work_dir = settings.work_dir
     if settings.trains:
         if overwrite:
+            _refuse_to_remove_what_is_resumed(work_dir, settings.resume_from)
             _remove_earlier_run(work_dir, settings.log_file)
         elif settings.resume_from is None:
             refuse_to_overwrite(work_dir)
@@ -139,6 +140,23 @@ def refuse_to_overwrite(work_dir: str) -> None:
                     path="SOLVER.WORK_DIR",
                     hint="--resume auto goes on from the newest; --overwrite removes the earlier run; or set another "
                     "SOLVER.WORK_DIR",
+                )
+            ]
+        )
+
+
+def _refuse_to_remove_what_is_resumed(work_dir: str, resume_from: str | None) -> None:
+    if resume_from is None:
+        return
+    inside = Path(resume_from).absolute().is_relative_to(Path(work_dir).absolute())
+    if resume_from == "auto" or inside:
+        raise ConfigError(
+            [
+                Problem(
+                    "the run would go on from what overwriting removes",
+                    path="SOLVER.RESUME_FROM",
+                    found=resume_from,
+                    hint="leave out --overwrite, or RESUME_FROM",
                 )
             ]
         )

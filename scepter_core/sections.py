@@ -116,6 +116,12 @@ class SolverConfig(Named):
     eval_hooks: Annotated[list[Section], NamedThing("hooks")] = []
     test_hooks: Annotated[list[Section], NamedThing("hooks")] = []
 
+    @model_validator(mode="after")
+    def _training_has_an_end(self) -> SolverConfig:
+        if self.trains and self.max_epochs <= 0 and self.max_steps <= 0:
+            raise ValueError("to train, MAX_EPOCHS or MAX_STEPS must be >= 1")
+        return self
+
     @property
     def counts_steps(self) -> bool:
         """Whether intervals count steps: nothing but MAX_STEPS limits the run."""

@@ -13,7 +13,7 @@ import pluggy
 
 from scepter_core.bus.markers import PROJECT, EventOptions, event_options
 from scepter_core.bus.specs import CoreEvents
-from scepter_core.errors import ConfigError, Problem, did_you_mean
+from scepter_core.errors import ConfigError, Mark, Problem, did_you_mean
 from scepter_core.registry import origin
 
 _EVENT_NAME = re.compile(r"(before|after|on)_\w+")
@@ -139,12 +139,21 @@ def implementations(
         if wrong is not None:
             message, hint = wrong
             problems.append(
-                Problem(f"{describe_hook(hook)} in {mode.upper()}_HOOKS: {name}: {message}", hint=hint)
+                Problem(
+                    f"{describe_hook(hook)} in {mode.upper()}_HOOKS: {name}: {message}",
+                    mark=_where_listed(hook),
+                    hint=hint,
+                )
             )
             continue
         arguments = tuple(inspect.signature(bound).parameters)
         found.append(Implementation(hook, mode, name, event, bound, arguments, options))
     return found
+
+
+def _where_listed(hook: object) -> Mark | None:
+    """Where the configuration lists the hook; None for one that comes from Python."""
+    return getattr(getattr(getattr(hook, "cfg", None), "_node", None), "mark", None)
 
 
 def _unknown(event: str, events: Mapping[str, Event]) -> tuple[str, str]:

@@ -66,6 +66,8 @@ class SolverSetup:
     def describe_position(self) -> str:
         """Where the run stands, for messages: `train epoch 1, iteration 3`."""
         counters = self.counters
+        if self.mode == "train" and counters.epoch == 0:
+            return "before the first epoch"
         return f"{self.mode} epoch {counters.epoch}, iteration {counters.iter[self.mode] + 1}"
 
     def has(self, mode: str) -> bool:

@@ -34,6 +34,16 @@ def test_a_second_run_in_the_same_folder_stops_and_loses_nothing(configure, tmp_
     ]
 
 
+@pytest.mark.parametrize("resume", ["auto", "checkpoints/ldm_step-3.pth"])
+def test_overwriting_what_is_resumed_is_refused(configure, tmp_path, resume):
+    config = configure(TRAIN_HOOKS=SAVING)
+    run(config)
+    before = _files(tmp_path / "run")
+    with pytest.raises(ConfigError, match="the run would go on from what overwriting removes"):
+        run(config, resume=resume if resume == "auto" else str(tmp_path / "run" / resume), overwrite=True)
+    assert _files(tmp_path / "run") == before
+
+
 def test_resuming_a_finished_run_touches_nothing(configure, tmp_path, capsys):
     config = configure(TRAIN_HOOKS=SAVING)
     run(config)
