@@ -105,6 +105,12 @@ class SolverConfig(Named):
     )
     test_interval: int = Field(0, description="As EVAL_INTERVAL, for the test; <= 0: once, at the end.")
     train_precision: Literal[32, "32", "bf16", 16, "16"] = Field(32, description="Autocast: 32 is none.")
+    extra_keys: list[str] = Field(
+        [], description="Entries of the outputs or the batch that SAVE_EVAL_DATA collects beside the metrics' KEYS."
+    )
+    save_eval_data: bool = Field(
+        False, description="Write what the metrics of an eval are given to WORK_DIR/eval/{epoch}.safetensors."
+    )
     train_data: Annotated[Section | None, NamedThing("datasets")] = None
     eval_data: Annotated[Section | None, NamedThing("datasets")] = None
     test_data: Annotated[Section | None, NamedThing("datasets")] = None

@@ -106,7 +106,7 @@ class NamedMetrics:
         for slot in self._slots:
             if not slot.applies(mode):
                 continue
-            values = [_look_up(path, outputs, batch) for path in slot.section.keys]
+            values = [look_up(path, outputs, batch) for path in slot.section.keys]
             missing = [path for path, value in zip(slot.section.keys, values, strict=True) if value is None]
             if not missing:
                 with torch.no_grad():
@@ -170,7 +170,8 @@ def _restore(metric: Any, saved: Mapping[str, Any]) -> None:
     metric._update_count = saved["updates"]  # torchmetrics warns at compute() when it saw no update
 
 
-def _look_up(path: str, *sources: Any) -> Any:
+def look_up(path: str, *sources: Any) -> Any:
+    """The entry at the dotted `path` in the first of `sources` that has it; None where none has."""
     for source in sources:
         value = source
         for part in path.split("."):

@@ -462,6 +462,8 @@ class BaseSolver(SolverSetup, ABC):
         self.means[self.mode].add(self.iter_outputs, self.batch_size)
         if self.metrics is not None:
             self.metrics.update(self.mode, self.iter_outputs, batch)
+        if self.mode == "eval" and self.eval_data is not None:
+            self.eval_data.add(self.iter_outputs, batch)
         if self.mode != "train":
             return
         self.loss = self.iter_outputs.get("loss")
@@ -531,12 +533,17 @@ class BaseSolver(SolverSetup, ABC):
         self.means[mode].reset()
         if self.metrics is not None:
             self.metrics.reset(mode)
+        if mode == "eval" and self.eval_data is not None:
+            self.eval_data.reset()
 
     def _settle_metrics(self) -> None:
         metrics = self.means[self.mode].compute()
         if self.metrics is not None:
             metrics.update(self.metrics.compute(self.mode))
         self.epoch_outputs[self.mode] = metrics
+        if self.mode == "eval" and self.eval_data is not None:
+            name = f"{self.train_steps if self.cfg.counts_steps else self.epoch}.safetensors"
+            self.eval_data.write(self.file_system, self.file_system.join(self.work_dir, "eval", name))
         self.events.on_metrics(self, self.mode, metrics)
 
     def _due_in_mid_epoch(self) -> list[str]:

@@ -16,7 +16,7 @@ from scepter_core.data import build_data, iterations_of, key, seed_streams
 from scepter_core.errors import ConfigError, Problem
 from scepter_core.io import FileSystem
 from scepter_core.logging import LogFile, make_logger
-from scepter_core.metrics import NamedMetrics
+from scepter_core.metrics import EvalData, NamedMetrics
 from scepter_core.optim import build_optimizer, build_scheduler
 from scepter_core.optim.state import configured_options
 from scepter_core.registry import HOOKS, MODELS
@@ -53,6 +53,7 @@ class SolverSetup:
         self.datas: dict[str, Any] = {}
         self.model: nn.Module = nn.Module()
         self.metrics: NamedMetrics | None = None
+        self.eval_data: EvalData | None = None
         self.optimizer: Any = None
         self.lr_scheduler: Any = None
         self.scaler: torch.amp.GradScaler | None = None
@@ -165,6 +166,9 @@ class SolverSetup:
     def construct_metrics(self) -> None:
         """Build METRICS into `metrics`."""
         self.metrics = NamedMetrics(self.cfg.metrics, self.device, self.logger)  # type: ignore[arg-type]
+        if self.cfg.save_eval_data:
+            keys = [key for metric in self.cfg.metrics for key in metric.KEYS]
+            self.eval_data = EvalData([*keys, *self.cfg.extra_keys])
 
     def model_to_device(self, tg_model_ins: nn.Module | None = None) -> nn.Module | None:
         """Place a model on the run's device, synchronise and compile it as ENV says.

@@ -108,3 +108,26 @@ def test_a_metric_that_is_no_torchmetrics_one(configure):
 def test_two_metrics_of_one_name_are_refused(configure):
     with pytest.raises(ConfigError, match="two metrics are called accuracy"):
         run(configure(**NET, METRICS=[ACCURACY, ACCURACY]))
+
+
+def test_save_eval_data(configure, tmp_path):
+    from safetensors.torch import load_file
+
+    keys = dict(NET, MAX_EPOCHS=2, EXTRA_KEYS=["loss", "x"], SAVE_EVAL_DATA=True, METRICS=[ACCURACY])
+    solver = run(configure(**keys))
+    folder = tmp_path / "run" / "eval"
+    assert sorted(path.name for path in folder.iterdir()) == ["1.safetensors", "2.safetensors"]
+    saved = load_file(folder / "2.safetensors")
+    assert {name: tuple(value.shape) for name, value in saved.items()} == {
+        "logits": (10, 2),
+        "y": (10,),
+        "loss": (3,),
+        "x": (10, 4),
+    }
+    accuracy = (saved["logits"].argmax(-1) == saved["y"]).double().mean()
+    assert float(accuracy) == solver.epoch_outputs["eval"]["acc"]
+
+
+def test_eval_data_that_cannot_be_saved_is_named(configure):
+    with pytest.raises(RunError, match="SAVE_EVAL_DATA: nothing is not there"):
+        run(configure(**NET, EXTRA_KEYS=["nothing"], SAVE_EVAL_DATA=True))

@@ -182,7 +182,7 @@ class CheckpointHook(Hook):
     def on_exception(self, solver: BaseSolver, error: BaseException) -> None:
         """A run that a signal ends is saved where it stands; one that an error ends is not."""
         self._ends_by_error = True
-        if isinstance(error, Stopped) and solver.has("train"):
+        if isinstance(error, Stopped) and solver.has("train") and solver.train_steps > 0:
             self._save(solver, "signal")
 
     @hookimpl(trylast=True)
@@ -242,4 +242,8 @@ class CheckpointHook(Hook):
         steps = [int(match[1]) for name in files.listdir(folder) if (match := own.fullmatch(name))]
         steps.sort(key=lambda number: (number <= step, number))
         for number in steps[: -self.cfg.keep_last]:
-            files.remove(files.join(folder, f"{self.cfg.save_name_prefix}-{number}{SUFFIX}"))
+            path = files.join(folder, f"{self.cfg.save_name_prefix}-{number}{SUFFIX}")
+            try:
+                files.remove(path)
+            except OSError as error:  # the new file is safe: no reason to end the run
+                self.logger.warning("could not remove the old checkpoint %s: %s", path, error)

@@ -6,7 +6,7 @@ from typing import Literal, TypedDict
 
 import numpy as np
 import torch
-from sklearn.datasets import load_digits
+from sklearn.datasets import load_digits  # type: ignore[import-untyped]  # it ships no types
 from torch import Tensor
 from torch.utils.data import Dataset
 
