@@ -446,8 +446,7 @@ class BaseSolver(SolverSetup, ABC):
                 "entries of a batch by name: let the data set return a dict"
             )
         with self._autocast():
-            outputs = self.model(**batch_data)
-        return dict(outputs) if isinstance(outputs, Mapping) else {"result": outputs}
+            return _as_dict(self.model(**batch_data))
 
     def _autocast(self) -> AbstractContextManager[Any]:
         kind = _PRECISIONS.get(str(self.cfg.train_precision))
@@ -456,9 +455,9 @@ class BaseSolver(SolverSetup, ABC):
     def _seed_step(self) -> None:
         seed_streams(key(self.env.seed, self.mode, self.total_iter, self.rank), self.device)
 
-    def _take_in(self, batch: Any, outputs: Mapping[str, Any] | None) -> None:
+    def _take_in(self, batch: Any, outputs: Any) -> None:
         """What a step gave: for the hooks of `after_iter`, for the epoch's means and metrics, for the counters."""
-        self.iter_outputs = dict(outputs or {})
+        self.iter_outputs = _as_dict(outputs)
         self.means[self.mode].add(self.iter_outputs, self.batch_size)
         if self.metrics is not None:
             self.metrics.update(self.mode, self.iter_outputs, batch)
@@ -598,3 +597,10 @@ class BaseSolver(SolverSetup, ABC):
                 event(*((self, error) if name == "on_exception" else (self,)))
             except Exception as another:  # whatever it is, the first error is the one to report
                 error.add_note(f"then, in {name}: {type(another).__name__}: {another}")
+
+
+def _as_dict(outputs: Any) -> dict[str, Any]:
+    """A step's outputs by name: a mapping as it is, nothing as no outputs, anything else as `result`."""
+    if outputs is None:
+        return {}
+    return dict(outputs) if isinstance(outputs, Mapping) else {"result": outputs}
