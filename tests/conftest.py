@@ -36,7 +36,7 @@ def configure(tmp_path: Path) -> Callable[..., dict[str, Any]]:
 
 @pytest.fixture
 def recorded(tmp_path: Path) -> Callable[[], list[dict[str, Any]]]:
-    """Reads what a Recorder with `FILE: <tmp_path>/trace.jsonl` wrote."""
+    """Reads what a TraceRecorder with `FILE: <tmp_path>/trace.jsonl` wrote."""
 
     def read() -> list[dict[str, Any]]:
         lines = (tmp_path / "trace.jsonl").read_text(encoding="utf-8").splitlines()
@@ -47,5 +47,5 @@ def recorded(tmp_path: Path) -> Callable[[], list[dict[str, Any]]]:
 
 @pytest.fixture
 def recorder(tmp_path: Path) -> dict[str, Any]:
-    """The section of a Recorder that writes what `recorded` reads."""
-    return {"NAME": "Recorder", "FILE": str(tmp_path / "trace.jsonl")}
+    """The section of a TraceRecorder that writes what `recorded` reads."""
+    return {"NAME": "TraceRecorder", "FILE": str(tmp_path / "trace.jsonl")}

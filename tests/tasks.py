@@ -107,7 +107,7 @@ class Draws(torch.utils.data.Dataset):
 
 
 @HOOKS.register_class()
-class Recorder(Hook):
+class TraceRecorder(Hook):
     """Writes every event with its counters, one JSON object a line."""
 
     class Config(HookConfig):

@@ -18,7 +18,7 @@ from scepter_core.errors import ConfigError, Mark, Problem, did_you_mean
 Resolve: TypeAlias = Callable[[str, str], type[Section]]
 """From a kind and a NAME to the model of its section; raises UnknownName or ConfigError."""
 
-_SHOWN_KEYS = 24
+_SHOWN_KEYS = 40
 
 
 def validate(

@@ -110,6 +110,7 @@ def test_a_wrong_configuration(project):
     done = project.scepter("explain", "cfg.yaml", "SOLVER.EVAL_HOOKS=[{NAME: Misspelt}]", "--json")
     assert (done.status, done.out) == (2, "")
     assert done.err == (
+        'override "SOLVER.EVAL_HOOKS=[{NAME: Misspelt}]": '
         "Misspelt (task.py) in EVAL_HOOKS: before_itr: no event is named before_itr\n"
         "    hint:     did you mean before_iter?\n"
     )

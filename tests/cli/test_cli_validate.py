@@ -143,6 +143,7 @@ def test_a_method_that_is_no_event(validate):
     assert validate("cfg.yaml", "SOLVER.EVAL_HOOKS=[{NAME: Misspelt}]") == (
         2,
         "",
+        'override "SOLVER.EVAL_HOOKS=[{NAME: Misspelt}]": '
         "Misspelt (task.py) in EVAL_HOOKS: before_itr: no event is named before_itr\n"
         "    hint:     did you mean before_iter?\n",
     )

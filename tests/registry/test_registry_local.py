@@ -45,6 +45,7 @@ def make_numbers(size: int = {value}, logger=None):
 
 @pytest.fixture(autouse=True)
 def nothing_left_behind():
+    forget_local(keep=set())  # what tests before this one left
     path = list(sys.path)
     yield
     forget_local(keep=set())

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from scepter_core import ConfigError, load_config, run
 
 TASKS = Path(__file__).parents[1] / "tasks.py"
