@@ -488,10 +488,12 @@ class BaseSolver(SolverSetup, ABC):
     def _solve_without_training(self, mode: str) -> None:
         with self.in_mode(mode):
             self._open_epoch(mode)
+            self.counters.under_way = mode
             self.before_epoch()
             getattr(self, f"run_{mode}")()
             if self._settling == mode:
                 self.counters.pending.remove(mode)
+            self.counters.under_way = None
             self._settle_metrics()
             self.after_epoch()
 

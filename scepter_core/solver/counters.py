@@ -22,6 +22,7 @@ class Counters:
         window: micro-batches in the accumulation window that is open.
         in_epoch: a training epoch has begun and not ended.
         cut: the present epoch ended because MAX_STEPS was reached, and goes on where that is raised.
+        under_way: the eval or test that has begun and not ended; a resume begins it anew.
         pending: the modes that are to come before the next training epoch, in order.
     """
 
@@ -33,16 +34,20 @@ class Counters:
     window: int = 0
     in_epoch: bool = False
     cut: bool = False
+    under_way: str | None = None
     pending: list[str] = field(default_factory=list)
 
     def state_dict(self, mode: str) -> dict[str, Any]:
         """The counters as a checkpoint has them: at rest, between two iterations of training."""
         steps = self.train_steps
         inside = steps - self.total_iter["train"]  # 1 within the after_iter of a training step
+        total_iter = {**self.total_iter, "train": steps}
+        if self.under_way is not None:
+            total_iter[self.under_way] -= self.iter[self.under_way]
         return {
             "epoch": self.epoch,
             "iter": self.iter["train"] + inside,
-            "total_iter": {**self.total_iter, "train": steps},
+            "total_iter": total_iter,
             "total_updates": self.total_updates,
             "position": {
                 "mode": mode,

@@ -83,6 +83,7 @@ def test_g15_signal_during_eval(probe, recorder):
         job.run()
     assert job.names == {"p-4"}
     assert job.read("p-4")["position"]["pending"] == ["eval"], "the eval that was cut is still to come"
+    assert job.read("p-4")["total_iter"] == {"train": 4, "eval": 0, "test": 0}, "and counts from its beginning"
     solver = job.run("SOLVER.RESUME_FROM=auto", "SOLVER.EVAL_HOOKS[Signal]=!delete")
     assert recorder(solver).evals == [1, 2]
     assert float(solver.model.w.detach()) == -8.0
