@@ -36,6 +36,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: those of the command; by default the process's own.
     """
+    if arguments is None:
+        _restart_in_utf8()
     _make_streams_lenient()
     try:
         status = _status_of(arguments)
@@ -46,6 +48,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 1
         return _READER_IS_GONE
     return status
+
+
+def _restart_in_utf8() -> None:
+    """Begin anew in Python's UTF-8 mode, where the locale would refuse file names outside ASCII."""
+    if sys.getfilesystemencoding() == "utf-8":
+        return
+    arguments = [sys.executable, "-X", "utf8", "-m", "scepter_core", *sys.argv[1:]]
+    os.execv(sys.executable, [os.fsencode(argument) for argument in arguments])
 
 
 def _status_of(arguments: Sequence[str] | None) -> int:

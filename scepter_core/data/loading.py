@@ -127,6 +127,12 @@ class LoaderData:
             return -1
         return self.samples // self.batch_size if self.drop_last else -(-self.samples // self.batch_size)
 
+    def close(self) -> None:
+        """End workers that were kept between epochs. A further pass starts new ones."""
+        iterator, self.loader._iterator = self.loader._iterator, None
+        if iterator is not None and hasattr(iterator, "_shutdown_workers"):
+            iterator._shutdown_workers()  # else the collector ends them, after their queues, and waits for each
+
     def batches(self, epoch: int, start: int = 0) -> Iterator[tuple[Any, bool]]:
         """The batches of `epoch` (from 1) without its first `start`, each with whether it is the epoch's last.
 

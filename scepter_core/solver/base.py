@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from scepter_core.data import (
+    LoaderData,
     count_samples,
     get_streams,
     iterate,
@@ -112,6 +113,9 @@ class BaseSolver(SolverSetup, ABC):
         else:
             self.after_solve()
         finally:
+            for data in self.datas.values():
+                if isinstance(data, LoaderData):
+                    data.close()
             if self._log_file is not None:
                 self._log_file.close()
 

@@ -184,3 +184,140 @@ def test_g14_smaller_priorities_first_at_every_event(configure, recorder, record
         "after_all_iter",
         "after_epoch",
     ]
+
+
+def test_g06_null_none_and_values_from_the_command_line(written, tmp_path):
+    path = written("  RESUME_FROM: None\n  EVAL_INTERVAL: 3\n")
+    assert load_config(path).SOLVER.RESUME_FROM is None
+    config = load_config(
+        path,
+        [
+            "SOLVER.RESUME_FROM=null",
+            "SOLVER.MAX_EPOCHS=3",
+            "SOLVER.OPTIMIZER.LEARNING_RATE=1e-4",
+            "SOLVER.TRAIN_HOOKS[1].SAVE_LAST=false",
+            "SOLVER.TRAIN_HOOKS[CheckpointHook].SAVE_BEST=0",
+            "SOLVER.METRICS=[{NAME: AccuracyMetric, KEYS: [a, b]}]",
+            "SOLVER.EVAL_INTERVAL=0",
+        ],
+    )
+    solver = config.SOLVER
+    saving = solver.TRAIN_HOOKS[1]
+    assert (solver.RESUME_FROM, solver.MAX_EPOCHS, solver.EVAL_INTERVAL) == (None, 3, 0)
+    assert solver.OPTIMIZER.LEARNING_RATE == 0.0001
+    assert (saving.SAVE_LAST, saving.SAVE_BEST) == (False, False)
+    assert solver.METRICS[0].KEYS == ["a", "b"]
+    (problem,) = _report(path, "SOLVER.MAX_EPOCH=3")
+    assert problem.splitlines()[0] == 'override "SOLVER.MAX_EPOCH=3": SOLVER.MAX_EPOCH: unknown key'
+
+
+def _scepter(*arguments, folder, **environment):
+    return subprocess.run(
+        [sys.executable, "-m", "scepter_core", *arguments],
+        cwd=folder,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        check=False,
+    )
+
+
+def test_g07_code_is_found_from_the_file_and_data_from_the_folder(tmp_path):
+    config = tmp_path / "a" / "b" / "cfg.yaml"
+    config.parent.mkdir(parents=True)
+    (config.parent / "my_task.py").write_text(TASKS.read_text(encoding="utf-8"), encoding="utf-8")
+    text = YAML.format(tasks="./my_task.py", work="out", rate=1, prefix="m")
+    config.write_text(text, encoding="utf-8")
+    for folder, path in ((tmp_path, "a/b/cfg.yaml"), (tmp_path / "a", "b/cfg.yaml"), (config.parent, "cfg.yaml")):
+        done = _scepter("run", path, folder=folder)
+        assert done.returncode == 0, done.stderr
+        assert (folder / "out" / "checkpoints" / "m-1.pth").is_file()
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    saved = config.parent / "out" / "config.yaml"
+    assert _scepter("run", str(saved), "SOLVER.WORK_DIR=again", folder=elsewhere).returncode == 0
+    assert (elsewhere / "again" / "checkpoints" / "m-1.pth").is_file()
+
+
+def test_g09_characters_outside_ascii(tmp_path):
+    text = YAML.format(tasks=TASKS, work="输出/实验 1", rate=1, prefix="模型")
+    config = tmp_path / "配置.yaml"
+    config.write_bytes(b"\xef\xbb\xbf" + f"# 训练\n{text}    - {{NAME: LogHook}}  # 结束\n".replace("\n", "\r\n").encode())
+    done = _scepter(
+        "run", "配置.yaml", folder=tmp_path, LC_ALL="C", PYTHONUTF8="0", PYTHONIOENCODING="ascii"
+    )
+    assert done.returncode == 0, done.stderr
+    folder = tmp_path / "输出" / "实验 1"
+    assert (folder / "checkpoints" / "模型-1.pth").is_file()
+    assert "train epoch 1/1 done" in (folder / "std_log.txt").read_text(encoding="utf-8")
+    assert "输出/实验 1" in (folder / "config.yaml").read_text(encoding="utf-8")
+
+
+def test_f11_one_process_opens_no_port(written):
+    import socket
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        done = _scepter(
+            "run",
+            str(written()),
+            folder=".",
+            MASTER_ADDR="127.0.0.1",
+            MASTER_PORT=str(taken.getsockname()[1]),
+        )
+    assert done.returncode == 0, done.stderr
+
+
+def test_f09_ema_as_a_hook_of_ones_own(configure, tmp_path):
+    import torch
+
+    from scepter_core import HOOKS, Hook, hookimpl
+
+    @HOOKS.register_class()
+    class MeanWeights(Hook):
+        """Keeps an average of the weights, and evaluates with it."""
+
+        def __init__(self, cfg, logger=None):
+            super().__init__(cfg, logger=logger)
+            self.mean, self.raw = {}, {}
+
+        @hookimpl(optionalhook=True)
+        def after_step(self, solver):
+            for name, weight in solver.model.named_parameters():
+                old = self.mean.get(name, torch.zeros_like(weight))
+                self.mean[name] = 0.5 * old + 0.5 * weight.detach()
+
+        def before_epoch(self, solver):
+            if solver.is_eval_mode:
+                self.raw = {name: weight.detach().clone() for name, weight in solver.model.named_parameters()}
+                solver.model.load_state_dict(self._of_training(solver))
+
+        def after_epoch(self, solver):
+            if solver.is_eval_mode:
+                solver.model.load_state_dict(self.raw)
+
+        def _of_training(self, solver):
+            return next(h for h in solver.hooks_dict["train"] if isinstance(h, MeanWeights)).mean
+
+        def state_dict(self):
+            return {"mean": self.mean}
+
+        def load_state_dict(self, state):
+            self.mean = state["mean"]
+
+    def config(epochs):
+        return configure(
+            TRAIN_DATA={"NAME": "Floats", "VALUES": [1]},
+            EVAL_DATA={"NAME": "Floats", "VALUES": [1]},
+            MAX_EPOCHS=epochs,
+            TRAIN_HOOKS=[{"NAME": "BackwardHook"}, {"NAME": "MeanWeights"}, {"NAME": "CheckpointHook"}],
+            EVAL_HOOKS=[{"NAME": "MeanWeights"}],
+        )
+
+    run(config(2))
+    solver = run(config(3), resume="auto")
+    assert float(solver.model.w.detach()) == -3.0
+    assert float(solver.hooks_dict["train"][1].mean["w"]) == -2.125
+    assert solver.epoch_outputs["eval"]["loss"] == -2.125

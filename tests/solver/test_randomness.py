@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import multiprocessing
+
 import pytest
 import torch
 
@@ -36,6 +38,14 @@ def test_nothing_beside_the_step_changes_the_result(configure):
     for name, solver in variants.items():
         assert torch.equal(_weights(solver), plain), name
     assert not torch.equal(_weights(run(configure(**NET, ENV={"DEVICE": "cpu", "SEED": 1}))), plain)
+
+
+def test_persistent_workers_change_nothing_and_end_with_the_run(configure):
+    plain = _weights(run(configure(**NET)))
+    data = {**NET["TRAIN_DATA"], "NUM_WORKERS": 2, "PERSISTENT_WORKERS": True}
+    solver = run(configure(**dict(NET, TRAIN_DATA=data)))
+    assert torch.equal(_weights(solver), plain)
+    assert not multiprocessing.active_children()
 
 
 @pytest.mark.parametrize("workers", [0, 2])
