@@ -73,7 +73,7 @@ class BaseSolver(SolverSetup, ABC):
         self.is_last_iter = self.window_opens = self.window_closes = False
         self.window_size = 1
         self._probe_data: dict[str, Any] = {}
-        self._probing: list[Any] | None = None  # the parts of the model that offer data, once looked for
+        self._probing: list[Any] = []  # the parts of the model that offer data
         self.nothing_to_do = False
         self.deadline: float | None = None  # of time.monotonic(), seconds
         self.max_batches = -1  # of an eval or a test; -1: all
@@ -265,13 +265,11 @@ class BaseSolver(SolverSetup, ABC):
     @property
     def probe_data(self) -> dict[str, Any]:
         """What the model and the solver offered in the present step, by name; the solver's wins."""
-        if self._probing is None:
-            self._probing = [part for part in self.model.modules() if isinstance(part, Probing)]
         offered = [getattr(part, "probe_data", {}) for part in self._probing]
         return {name: value for data in (*offered, self._probe_data) for name, value in data.items()}
 
     def _forget_probes(self) -> None:
-        for data in (self._probe_data, *(getattr(part, "probe_data", {}) for part in self._probing or ())):
+        for data in (self._probe_data, *(getattr(part, "probe_data", {}) for part in self._probing)):
             data.clear()
 
     def register_flops(self, data: Mapping[str, Any], keys: list[str] | None = None) -> None:
@@ -316,6 +314,8 @@ class BaseSolver(SolverSetup, ABC):
             step = {name: getattr(self, name) for name in _OF_THE_STEP}
             training = [(module, module.training) for module in self.model.modules()]
             streams = get_streams(self.device)
+            offered, self._probe_data = self._probe_data, {}
+            of_parts = [(part, part.__dict__.pop("probe_data", {})) for part in self._probing]
             self.model.eval()
             try:
                 with torch.no_grad():
@@ -324,6 +324,9 @@ class BaseSolver(SolverSetup, ABC):
                 for module, flag in training:
                     module.training = flag
                 set_streams(streams, self.device)
+                self._probe_data = offered
+                for part, data in of_parts:
+                    part.__dict__["probe_data"] = data
                 vars(self).update(step)
         finally:
             self.mode, self.events = outer, self.bus.on[outer]
@@ -577,6 +580,7 @@ class BaseSolver(SolverSetup, ABC):
             counters.total_updates = epoch * self.updates_per_epoch
 
     def _begin_work(self) -> None:
+        self._probing = [part for part in self.model.modules() if isinstance(part, Probing)]
         self.file_system.makedirs(self.work_dir)
         if self._log_file is not None:
             self._log_file.open()

@@ -83,6 +83,9 @@ class SolverSetup:
             raise ConfigError("started as one of several processes (WORLD_SIZE > 1): this version runs in one process")
         _set_determinism(self.env)
         self.device = _choose_device(self.env.device)
+        if self.device.type == "cuda":
+            torch.cuda.set_device(self.device)
+            torch.cuda.init()  # type: ignore[no-untyped-call]  # before it, there are no generators to seed
         if self.log_file is not None:
             self._log_file = LogFile(self.logger, self.log_file)
         self._seed_for("construct_hook")

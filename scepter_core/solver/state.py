@@ -111,7 +111,11 @@ def weights_for_export(model: nn.Module) -> dict[str, torch.Tensor]:
     for name, value in model.state_dict().items():
         if not isinstance(value, torch.Tensor):
             continue  # extra state: no tensor
-        place = (value.device, value.data_ptr(), tuple(value.shape), value.stride())
+        if value.layout is not torch.strided:
+            weights[name] = value.detach().to("cpu", copy=True)
+            continue
+        kind = (value.dtype, value.is_conj(), value.is_neg())
+        place = (value.device, value.data_ptr(), tuple(value.shape), value.stride(), kind)
         if value.numel() and place in seen:
             continue
         seen.add(place)

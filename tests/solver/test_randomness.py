@@ -81,6 +81,27 @@ def test_the_order_depends_on_seed_and_epoch_and_can_start_anywhere(configure, w
         assert part == whole[2][start:]
 
 
+def test_a_start_in_mid_epoch_reads_nothing_before_it(configure):
+    solver = SOLVERS.build(load_config(configure(TRAIN_DATA={"NAME": "Draws", "SIZE": 10, "BATCH_SIZE": 3})).SOLVER)
+    solver.set_up_pre()
+    solver.construct_data()
+    data = solver.datas["train"]
+    read = []
+    data.loader.dataset.dataset = _Noting(data.dataset, read)
+    batches = [batch["index"].tolist() for batch, _ in data.batches(1, 2)]
+    assert read == [index for batch in batches for index in batch]
+    assert len(read) == 4
+
+
+class _Noting:
+    def __init__(self, dataset, read):
+        self.dataset, self.read = dataset, read
+
+    def __getitem__(self, index):
+        self.read.append(index)
+        return self.dataset[index]
+
+
 def test_a_model_does_not_depend_on_what_the_data_set_draws(configure):
     weights = []
     for data in (NET["TRAIN_DATA"], {"NAME": "DrawsInInit", "BATCH_SIZE": 4}):

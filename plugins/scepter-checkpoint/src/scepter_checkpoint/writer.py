@@ -21,7 +21,10 @@ def snapshot(state: Any) -> Any:
 
 def _copy(value: Any, copies: dict[tuple[Any, ...], torch.Tensor]) -> Any:
     if isinstance(value, torch.Tensor):
-        place = (value.device, value.data_ptr(), value.dtype, value.shape, value.stride())
+        if value.layout is not torch.strided:
+            return value.detach().to("cpu", copy=True)
+        kind = (value.dtype, value.is_conj(), value.is_neg())
+        place = (value.device, value.data_ptr(), value.shape, value.stride(), kind)
         if value.numel() == 0 or place not in copies:
             copies[place] = value.detach().to("cpu", copy=True)
         return copies[place]
