@@ -184,7 +184,10 @@ def _take_weights(solver: BaseSolver, wanted: str) -> None:
 
 @contextmanager
 def _signals(solver: BaseSolver) -> Iterator[None]:
-    """While the run lasts, SIGINT and SIGTERM end it after the present step; a second SIGINT at once."""
+    """While the run lasts, SIGINT and SIGTERM end it after the present step, a second SIGINT at once.
+
+    SIGUSR1 asks for a checkpoint, and the run goes on.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield  # only the main thread may handle signals
         return
@@ -194,7 +197,9 @@ def _signals(solver: BaseSolver) -> Iterator[None]:
         if signum == signal.SIGINT:
             signal.signal(signal.SIGINT, signal.default_int_handler)
 
-    before = {signum: signal.signal(signum, stop) for signum in (signal.SIGINT, signal.SIGTERM)}
+    before: dict[int, Any] = {signum: signal.signal(signum, stop) for signum in (signal.SIGINT, signal.SIGTERM)}
+    if hasattr(signal, "SIGUSR1"):  # Windows has none
+        before[signal.SIGUSR1] = signal.signal(signal.SIGUSR1, lambda signum, frame: solver.request_save())
     try:
         yield
     finally:

@@ -210,7 +210,8 @@ def _leave_signals_to_the_run(worker: int) -> None:
     """Workers end when the run tells them to: Ctrl-C reaches the whole process group, and must not kill them first."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    if hasattr(signal, "SIGUSR1"):
+        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 
 
 def to_device(batch: Any, device: torch.device) -> Any:

@@ -77,6 +77,7 @@ class BaseSolver(SolverSetup, ABC):
         self.nothing_to_do = False
         self.deadline: float | None = None  # of time.monotonic(), seconds
         self.max_batches = -1  # of an eval or a test; -1: all
+        self.save_requested = False  # a checkpoint of this step was asked for
         self._stop: Stopped | None = None
         self._settling: str | None = None
         self._model_flops: int | None = None
@@ -298,6 +299,10 @@ class BaseSolver(SolverSetup, ABC):
         """Ask the run to end after the present step, as a signal handler may: `solve` then raises Stopped."""
         self._stop = Stopped(signum, reason)
 
+    def request_save(self) -> None:
+        """Ask for a checkpoint at the end of the next training step, as a signal handler may; the run goes on."""
+        self.save_requested = True
+
     @contextmanager
     def in_mode(self, mode: str) -> Iterator[None]:
         """Be in `mode` for a while: events go to its hooks.
@@ -486,6 +491,7 @@ class BaseSolver(SolverSetup, ABC):
         counters.iter[self.mode] += 1
         counters.total_iter[self.mode] += 1
         if self.mode == "train":
+            self.save_requested = False
             if self.window_closes:
                 counters.window = 0
             self._run_pending()

@@ -396,3 +396,11 @@ def test_what_a_writer_that_died_left_is_removed_at_the_next_save(probe):
     (folder / "notes.tmp").write_bytes(b"mine")
     job.run()
     assert job.names == {"p-3", ".other", "notes.tmp"}
+
+
+@pytest.mark.parametrize("background", [True, False])
+def test_a_failed_write_that_only_warns(probe, full_disk, background):
+    job = probe(INTERVAL=1, epochs=3, ASYNC=background, ON_SAVE_ERROR="warn")
+    solver = job.run()
+    assert solver.epoch == 3
+    assert job.names == {"p-3"}

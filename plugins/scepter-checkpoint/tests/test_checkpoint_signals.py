@@ -152,3 +152,11 @@ def test_g15_second_interrupt_in_the_save_leaves_no_broken_file(probe):
         "SOLVER.TRAIN_HOOKS[InterruptInWrite]=!delete",
     )
     assert float(solver.model.w.detach()) == -8.0
+
+
+def test_sigusr1_saves_and_the_run_goes_on(probe, recorder):
+    hooks = [{"NAME": "Signal", "AT_STEP": 2, "SIGNUM": int(signal.SIGUSR1), "PRIORITY": 0}]
+    job = probe([1.0] * 5, epochs=1, INTERVAL=0, hooks=hooks)
+    solver = job.run()
+    assert job.names == {"p-2"}
+    assert float(solver.model.w.detach()) == -5.0

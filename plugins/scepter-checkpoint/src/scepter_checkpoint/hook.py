@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field, field_validator
 
@@ -59,6 +59,9 @@ class CheckpointHook(Hook):
         save_best: bool = Field(True, description="Keep the best state by SAVE_BEST_BY.")
         save_best_by: str = Field("", description="Metric: `acc` or `+acc` (higher is better), `-loss` (lower is).")
         keep_last: int = Field(0, description="How many step files of this prefix stay; <= 0: all.")
+        on_save_error: Literal["error", "warn"] = Field(
+            "error", description="What a file that could not be written does: end the run, or warn."
+        )
         async_: bool = Field(True, alias="ASYNC", description="Write in the background while training goes on.")
 
         @field_validator("save_name_prefix")
@@ -135,7 +138,7 @@ class CheckpointHook(Hook):
 
     @hookimpl(trylast=True)
     def after_iter(self, solver: BaseSolver) -> None:
-        """Every INTERVAL_STEPS-th training step."""
+        """Every INTERVAL_STEPS-th training step, and when SIGUSR1 asks for it."""
         if not solver.is_train_mode:
             return
         steps = [self.cfg.interval_steps]
@@ -143,6 +146,8 @@ class CheckpointHook(Hook):
             steps.append(self.cfg.interval)
         if any(interval > 0 and solver.train_steps % interval == 0 for interval in steps):
             self._save(solver, "step")
+        elif solver.save_requested:
+            self._save(solver, "signal")
         else:
             self._announce(solver)
 
@@ -221,13 +226,20 @@ class CheckpointHook(Hook):
         self._first._writer.write(
             path, kind, solver.save_checkpoint(), remove_old, in_background=self.cfg.async_
         )
+        if not self.cfg.async_:
+            self._announce(solver)
 
     def _announce(self, solver: BaseSolver) -> None:
         """Raise what went wrong in the background; tell the other hooks what became whole."""
         writer = self._first._writer
         if writer is None:
             return
-        writer.raise_failure()
+        try:
+            writer.raise_failure()
+        except RunError as error:
+            if self.cfg.on_save_error == "error":
+                raise
+            self.logger.warning("%s; the run goes on", error)
         for path, kind in writer.take_done():
             solver.events.on_checkpoint(solver, path, kind)
 

@@ -85,19 +85,14 @@ class Writer:
         *,
         in_background: bool,
     ) -> None:
-        """Write `state` to `path`; then call `then`. Waits for the file before this one, if it is still in flight.
+        """Write `state` to `path`; then call `then`. What goes wrong is raised by `raise_failure`.
 
         Args:
-            in_background: let training go on meanwhile.
-
-        Raises:
-            RunError: the file before this one, or in the foreground this one, could not be written.
+            in_background: let training go on meanwhile. Waits for the file before this one, if it is still in flight.
         """
         self.wait()
-        self.raise_failure()
         if not in_background:
             self._run(path, kind, state, then)
-            self.raise_failure()
             return
         arguments = (path, kind, snapshot(state), then)
         # Not a daemon: the process does not end before the file is on the disk.
