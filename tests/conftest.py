@@ -49,3 +49,9 @@ def recorded(tmp_path: Path) -> Callable[[], list[dict[str, Any]]]:
 def recorder(tmp_path: Path) -> dict[str, Any]:
     """The section of a TraceRecorder that writes what `recorded` reads."""
     return {"NAME": "TraceRecorder", "FILE": str(tmp_path / "trace.jsonl")}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """How hard tests/faults tries."""
+    parser.addoption("--kills", type=int, default=20, help="kills of tests/faults (the long form: 200)")
+    parser.addoption("--kills-seed", type=int, default=0, help="seed of the instants of these kills")

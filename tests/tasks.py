@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import time
 
 import numpy as np
 import torch
@@ -256,3 +257,12 @@ class SparseNet(nn.Module):
 
     def forward(self, x: torch.Tensor, y: torch.Tensor) -> dict[str, torch.Tensor]:
         return {"loss": nn.functional.cross_entropy(self.table(y), y)}
+
+
+@DATASETS.register_class()
+class SlowRows(Rows):
+    """Rows that take a moment, so that a kill finds the run at work."""
+
+    def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
+        time.sleep(0.004)
+        return super().__getitem__(index)
