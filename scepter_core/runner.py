@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 import signal
 import tempfile
@@ -67,6 +68,7 @@ def run(
     elif resume is not None:
         settings.resume_from = resume
     work_dir = settings.work_dir
+    _refuse_where_nothing_can_be_written(work_dir)
     if settings.trains:
         if overwrite:
             _refuse_to_remove_what_is_resumed(work_dir, settings.resume_from)
@@ -128,6 +130,16 @@ def _save(state: dict[str, Any], file: BinaryIO) -> None:
     import torch
 
     torch.save(state, file)
+
+
+def _refuse_where_nothing_can_be_written(work_dir: str) -> None:
+    there = Path(work_dir).absolute()
+    while not there.exists() and there != there.parent:
+        there = there.parent
+    if there.is_dir() and os.access(there, os.W_OK | os.X_OK):
+        return
+    what = "may not be written to" if there.is_dir() else "is not a folder"
+    raise ConfigError([Problem(f"{there} {what}", path="SOLVER.WORK_DIR", found=work_dir)])
 
 
 def refuse_to_overwrite(work_dir: str) -> None:

@@ -2,7 +2,7 @@
 
 from scepter_core.optim.building import build_optimizer, build_scheduler
 from scepter_core.optim.finding import find_optimizer, find_scheduler, optimizer_names, scheduler_names
-from scepter_core.optim.state import load_optimizer, load_scheduler, optimizer_state
+from scepter_core.optim.state import load_optimizer, load_scheduler, optimizer_state, scheduler_state
 
 __all__ = [
     "build_optimizer",
@@ -14,4 +14,5 @@ __all__ = [
     "optimizer_names",
     "optimizer_state",
     "scheduler_names",
+    "scheduler_state",
 ]

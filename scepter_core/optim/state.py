@@ -48,13 +48,35 @@ def load_optimizer(optimizer: Optimizer, state: Mapping[str, Any], configured: l
     return notices
 
 
+def scheduler_state(scheduler: LRScheduler) -> dict[str, Any]:
+    """Where the scheduler stands, and the numbers that it was given, without its functions and its optimizer."""
+    if not _is_torchs(scheduler):
+        return scheduler.state_dict()
+    state = {name: value for name, value in vars(scheduler).items() if _is_plain(value)}
+    if hasattr(scheduler, "_schedulers"):
+        state["_schedulers"] = [scheduler_state(child) for child in scheduler._schedulers]
+    return state
+
+
+def _is_torchs(scheduler: LRScheduler) -> bool:
+    return type(scheduler).__module__.startswith("torch.optim")
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(map(_is_plain, (*value, *value.values())))
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, bool | int | float | str)
+
+
 def load_scheduler(scheduler: LRScheduler, state: Mapping[str, Any]) -> list[str]:
     """Load where the scheduler stood; its own numbers (T_MAX, GAMMA, …) stay the configuration's.
 
     Returns:
         one line for each number that differs from the checkpoint's, for the log.
     """
-    if not type(scheduler).__module__.startswith("torch.optim"):
+    if not _is_torchs(scheduler):
         scheduler.load_state_dict(dict(state))  # a class that users bring knows its own state
         return []
     given = set(inspect.signature(type(scheduler)).parameters) - {"last_epoch"}

@@ -587,6 +587,12 @@ class BaseSolver(SolverSetup, ABC):
 
     def _begin_work(self) -> None:
         self._probing = [part for part in self.model.modules() if isinstance(part, Probing)]
+        try:
+            self._open_files()
+        except OSError as error:
+            raise RunError(f"cannot write to {self.work_dir}: {error}") from error
+
+    def _open_files(self) -> None:
         self.file_system.makedirs(self.work_dir)
         if self._log_file is not None:
             self._log_file.open()

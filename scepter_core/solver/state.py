@@ -14,7 +14,7 @@ from torch import nn
 from scepter_core._version import __version__
 from scepter_core.data import get_streams, set_streams
 from scepter_core.errors import RunError
-from scepter_core.optim import load_optimizer, load_scheduler, optimizer_state
+from scepter_core.optim import load_optimizer, load_scheduler, optimizer_state, scheduler_state
 from scepter_core.registry import origin
 from scepter_core.runconfig import dump_config
 from scepter_core.sections import MODES
@@ -42,7 +42,7 @@ def save_state(solver: BaseSolver) -> dict[str, Any]:
         "version": __version__,
         "model": solver.model.state_dict(),
         "optimizer": optimizer_state(solver.optimizer, solver._configured_options) if solver.optimizer else None,
-        "lr_scheduler": _scheduler_state(solver.lr_scheduler),
+        "lr_scheduler": scheduler_state(solver.lr_scheduler) if solver.lr_scheduler is not None else None,
         "scaler": solver.scaler.state_dict() if solver.scaler else None,
         **solver.counters.state_dict(solver.mode),
         "window": _window(solver),
@@ -154,12 +154,6 @@ def _check_optimizer(solver: BaseSolver, state: Mapping[str, Any]) -> None:
         raise RunError("the checkpoint is of another kind of optimizer")
 
 
-def _scheduler_state(scheduler: Any) -> dict[str, Any] | None:
-    if scheduler is None:
-        return None
-    return {name: value for name, value in scheduler.state_dict().items() if _is_plain(value)}
-
-
 def _window(solver: BaseSolver) -> dict[str, Any] | None:
     if solver.counters.window == 0 or solver.window_closes:
         return None
@@ -215,14 +209,6 @@ def _load_hooks(solver: BaseSolver, saved: Mapping[str, Any]) -> None:
             hooks[name].load_state_dict(entry["state"])
     for name in hooks.keys() - saved.keys():
         solver.logger.warning("the checkpoint has no state of %s: it begins anew", name)
-
-
-def _is_plain(value: Any) -> bool:
-    try:
-        _refuse_objects(value, "")
-    except RunError:
-        return False
-    return True
 
 
 def _refuse_objects(value: Any, path: str) -> None:

@@ -84,6 +84,14 @@ def test_eval_and_test_take_the_weights_and_change_nothing(configure, tmp_path, 
     assert earlier.epoch_outputs[mode] == {"loss": -9.0, "mean": 3.0}
 
 
+def test_a_work_dir_that_cannot_be_is_refused(configure, tmp_path):
+    (tmp_path / "file").write_text("mine")
+    for work_dir in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(ConfigError, match=f"SOLVER.WORK_DIR: {tmp_path / 'file'} is not a folder"):
+            run(configure(WORK_DIR=str(work_dir)))
+    assert (tmp_path / "file").read_text() == "mine"
+
+
 def test_eval_without_a_checkpoint_warns_loudly(configure, capsys):
     solver = run(configure(EVAL_DATA={"NAME": "Floats", "VALUES": [2, 4]}), mode="eval")
     assert float(solver.model.w) == 0.0
