@@ -80,8 +80,12 @@ FIRST_PARTY = {
     "hooks": {
         "BackwardHook": "scepter-backward",
         "CheckpointHook": "scepter-checkpoint",
+        "DistSamplerHook": "scepter-sampler",
         "LogHook": "scepter-log",
         "LrHook": "scepter-lr",
+        "ProbeDataHook": "scepter-probe",
+        "SafetensorsHook": "scepter-safetensors",
+        "TensorboardLogHook": "scepter-tensorboard",
     }
 }
 

@@ -149,27 +149,29 @@ def test_the_extra_all_names_every_plugin_and_its_version():
         assert not requirement.specifier.contains(f"{next_minor()}.0"), requirement
 
 
-def test_requirements_install_the_core_every_plugin_and_the_example():
+def test_requirements_install_the_core_the_standard_plugins_and_the_example():
     editable = {line.removeprefix("-e ") for line in lines_of("requirements.txt") if line.startswith("-e ")}
-    assert editable >= {".", *(f"./plugins/{path.name}" for path in PLUGINS)}
+    standard = ("backward", "checkpoint", "log", "lr")
+    assert editable == {".", *(f"./plugins/scepter-{name}" for name in standard), "./docs/examples/digits"}
     assert all((ROOT / path / "pyproject.toml").is_file() for path in editable)
 
 
-def test_development_requirements_install_every_example_too():
+def test_development_requirements_install_every_plugin_and_example():
     files = ["requirements.txt", "requirements-dev.txt"]
     assert "-r requirements.txt" in lines_of("requirements-dev.txt")
     editable = {
         line.removeprefix("-e ") for file in files for line in lines_of(file) if line.startswith("-e ")
     }
-    assert {str(Path(path)) for path in editable} >= {str(path.relative_to(ROOT)) for path in EXAMPLES}
+    packages = {str(path.relative_to(ROOT)) for path in [*PLUGINS, *EXAMPLES]}
+    assert {str(Path(path)) for path in editable} == {".", *packages}
 
 
 def test_development_requirements_hold_what_the_tests_import():
     words = [line for line in lines_of("requirements-dev.txt") if not line.startswith("-")]
     named = {canonicalize_name(Requirement(line).name) for line in words} | requirements_of(ROOT).keys()
-    known = {"yaml": "pyyaml", "importlinter": "import-linter", "sklearn": "scikit-learn"}
+    known = {"yaml": "pyyaml", "importlinter": "import-linter", "sklearn": "scikit-learn", "PIL": "pillow"}
     own = {"scepter_core", *(module_of(folder) for folder in [*PLUGINS, *EXAMPLES])}
-    examples = {name for folder in EXAMPLES for name in requirements_of(folder)}
+    brought = {name for folder in [*PLUGINS, *EXAMPLES] for name in requirements_of(folder)}
     missing = set()
     for path in [*ROOT.glob("tests/**/*.py"), *ROOT.glob("plugins/*/tests/*.py")]:
         missing |= {
@@ -178,7 +180,7 @@ def test_development_requirements_hold_what_the_tests_import():
             if name not in sys.stdlib_module_names
             and name not in own
             and not (path.parent / f"{name}.py").exists()
-            and canonicalize_name(known.get(name, name)) not in named | examples
+            and canonicalize_name(known.get(name, name)) not in named | brought
         }
     assert missing == set()
 

@@ -89,7 +89,8 @@ class ExportOdd(nn.Module):
         self.register_buffer("count", torch.tensor(5))
         self.register_buffer("empty", torch.zeros(0, 3))
         self.register_buffer("empty_too", torch.zeros(0, 3))
-        self.register_buffer("conjugate", torch.tensor([1 + 2j], dtype=torch.complex64).conj())
+        self.register_buffer("complex", torch.tensor([1 + 2j], dtype=torch.complex64))
+        self.register_buffer("conjugate", self.complex.conj())  # the same memory, read in another way
         self.register_buffer("hidden", torch.ones(1), persistent=False)
         self.extra = ExtraState()
 
@@ -115,6 +116,7 @@ class ExportSolver(TrainValSolver):
 
     def save_safetensors(self):
         weights: dict[str, Any] = {f"net.{name}": value for name, value in self.model.state_dict().items()}
+        weights["conj"] = torch.tensor([1 + 2j]).conj()
         weights["double"] = torch.ones(2, dtype=torch.complex128)
         weights["sparse"] = torch.eye(2).to_sparse()
         weights["name"] = "no tensor"

@@ -84,6 +84,24 @@ def test_a_run_without_training_writes_nothing(job):
     assert job.names == set()
 
 
+def test_an_eval_of_trained_weights_writes_nothing(job, tmp_path):
+    saved, data = str(tmp_path / "state.pth"), {"EVAL_DATA": {"NAME": "ExportData"}}
+    job.run(trouble={"SAVE_AT": 10, "SAVE": saved})
+    job.path(10).unlink()
+    hooks = [{"NAME": "ExportTrouble", "LOAD": saved}, {"NAME": "SafetensorsHook", "INTERVAL": 1}]
+    solver = job.run(eval_hooks=hooks, solver={"MODE": "eval", **data})
+    assert solver.train_steps == 10
+    assert job.names == set()
+
+
+def test_a_new_run_replaces_the_files_of_an_older_one(job):
+    job.run(INTERVAL=5)
+    job.run(INTERVAL=5, rate=2.0)
+    assert [weight(job.path(step)) for step in (5, 10)] == [-10.0, -20.0]
+    job.run(INTERVAL=0, rate=3.0)
+    assert weight(job.path(10)) == -30.0
+
+
 def test_among_eval_hooks_it_writes_the_last_weights_and_never_counts_eval_steps(job):
     hook = {"NAME": "SafetensorsHook", "INTERVAL": 1, "SAVE_NAME_PREFIX": "e"}
     job.run(size=3, epochs=2, INTERVAL=0, eval_hooks=[hook], solver={"EVAL_DATA": {"NAME": "ExportData", "SIZE": 5}})

@@ -10,7 +10,18 @@ import torch
 from torch import nn
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, RandomSampler, Sampler
 
-from scepter_core import DATASETS, HOOKS, MODELS, SAMPLERS, SOLVERS, Hook, HookConfig, TrainValSolver, hookimpl, run
+from scepter_core import (
+    DATASETS,
+    HOOKS,
+    MODELS,
+    SAMPLERS,
+    SOLVERS,
+    Hook,
+    HookConfig,
+    TrainValSolver,
+    hookimpl,
+    run,
+)
 
 torch.set_num_threads(1)
 

@@ -31,7 +31,7 @@ def test_the_expected_orders_differ():
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-@pytest.mark.parametrize("workers", [{}, {"NUM_WORKERS": 2, "PERSISTENT_WORKERS": True}])
+@pytest.mark.parametrize("workers", [{}, {"NUM_WORKERS": 2}])
 def test_f05_each_epoch_has_its_order(train, rank, workers):
     data = {"NAME": "SamplerTestData", "BATCH_SIZE": 1, "SAMPLER": distributed(rank), **workers}
     seen = flat(train(TRAIN_DATA=data).model.seen)

@@ -40,10 +40,8 @@ class ProbeDataHook(Hook):
 
     def before_solve(self, solver: BaseSolver) -> None:
         """Find the parts of the model that offer data."""
-        if self._every > 0:
-            if not solver.env.compile:  # a compiled forward must not see another kind of dict in some steps
-                self._parts = [part for part in solver.model.modules() if isinstance(part, Probing)]
-            _ = solver.probe_data  # once asked, the solver forgets after each step what its model offered
+        if not solver.env.compile:  # a compiled forward must not see another kind of dict in some steps
+            self._parts = [part for part in solver.model.modules() if isinstance(part, Probing)]
 
     def before_epoch(self, solver: BaseSolver) -> None:
         """A new eval, or test: its first data counts."""
@@ -78,7 +76,7 @@ class ProbeDataHook(Hook):
         except OSError as error:
             raise RunError(f"could not write the probe {folder}: {error}") from error
         if shown:
-            line = " | ".join(f"{name} {text}" for name, text in shown.items())
+            line = " | ".join(f"{_short(name)} {text}" for name, text in shown.items())
             self.logger.info("probe %s step %d | %s | in %s", solver.mode, solver.train_steps, line, folder)
 
     def _write_files(self, files: FileSystem, folder: str, offered: Mapping[str, Any]) -> dict[str, str]:
@@ -98,7 +96,8 @@ class ProbeDataHook(Hook):
             else:
                 self._name_once(name, value)
         if index:
-            text = json.dumps(index, allow_nan=False, ensure_ascii=False, indent=2) + "\n"
+            lines = (f"  {_json(name)}: {_json(value)}" for name, value in index.items())
+            text = "{\n" + ",\n".join(lines) + "\n}\n"
             data = text.encode(errors="backslashreplace")  # half a surrogate pair becomes the escape that JSON has for it
             files.write_atomic(files.join(folder, INDEX), lambda file: file.write(data))
         return shown
@@ -118,10 +117,14 @@ def _as_file(value: Any) -> tuple[str, Callable[[BinaryIO], object]] | None:
     return (".npy", lambda file: np.save(file, array, allow_pickle=False)) if array is not None else None
 
 
+def _json(value: Any) -> str:
+    return json.dumps(value, allow_nan=False, ensure_ascii=False)
+
+
 def _short(value: Any) -> str:
     """A number or text as the log shows it: in one line."""
     if isinstance(value, float):
         return f"{value:.6g}"
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    text = value if isinstance(value, str) else _json(value)
     text = " ".join(text.split())
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

@@ -85,7 +85,7 @@ def image_of(value: Any) -> Array | None:
 
 
 def array_of(value: Any) -> Array | None:
-    """The array of a tensor or array, bfloat16 and 8-bit floats as float32; None where there is none."""
+    """The array of a copied tensor or array, bfloat16 and 8-bit floats as float32; None where there is none."""
     if isinstance(value, np.ndarray):
         return None if value.dtype.hasobject else value
     if not isinstance(value, Tensor) or value.is_meta or value.is_nested:
@@ -97,7 +97,7 @@ def array_of(value: Any) -> Array | None:
     small_float = value.is_floating_point() and value.element_size() == 1
     wider = torch.float32 if small_float else _WIDER.get(value.dtype)
     value = value.to(wider) if wider is not None else value
-    array: Array = value.resolve_conj().resolve_neg().numpy()
+    array: Array = value.numpy()
     return array
 
 

@@ -22,13 +22,13 @@ class DistSamplerHook(Hook):
         """The order of the epoch whose batches come next."""
         if not solver.is_train_mode:
             return
-        # Resumed just behind the last iteration of an epoch within a pass: nothing of that one is left to come.
+        # Resumed just behind an epoch's last iteration: nothing of it is left, what comes is the next one of the pass.
         behind_it = 0 < solver.epoch_max_iter <= solver.iter
-        _set_epoch(solver, solver.epoch if behind_it and _pass_goes_on(solver) else solver.epoch - 1)
+        _set_epoch(solver, solver.epoch if behind_it else solver.epoch - 1)
 
     def after_iter(self, solver: BaseSolver) -> None:
         """NUM_FOLDS: the epochs within a pass have no event of their own; the next one follows this iteration."""
-        if solver.num_folds > 1 and solver.is_train_mode and solver.is_last_iter and _pass_goes_on(solver):
+        if solver.is_last_iter and solver.is_train_mode and _pass_goes_on(solver):
             _set_epoch(solver, solver.epoch)
 
 
