@@ -266,3 +266,20 @@ class SlowRows(Rows):
     def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
         time.sleep(0.004)
         return super().__getitem__(index)
+
+
+@DATASETS.register_class()
+class SharedStream(torch.utils.data.IterableDataset):
+    """Ones, shared over the workers; says that there are LENGTH of them."""
+
+    def __init__(self, size: int = 6, length: int = 6) -> None:
+        self.size, self.length = size, length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __iter__(self):
+        worker = torch.utils.data.get_worker_info()
+        first, step = (worker.id, worker.num_workers) if worker else (0, 1)
+        for _ in range(first, self.size, step):
+            yield {"x": torch.tensor(1.0)}

@@ -117,14 +117,14 @@ class LoaderData:
 
     @property
     def iterations(self) -> int:
-        """Batches in an epoch, -1 where nobody knows."""
+        """Batches in an epoch, -1 where nobody knows: without a length, and where several workers share a stream."""
         try:
             if self.batch_sampler is not None:
                 return len(self.batch_sampler)
         except TypeError:
             return -1
-        if self.samples is None:
-            return -1
+        if self.samples is None or self.loader.num_workers > 1:
+            return -1  # each worker ends with a short batch of its own
         return self.samples // self.batch_size if self.drop_last else -(-self.samples // self.batch_size)
 
     def close(self) -> None:
@@ -185,6 +185,13 @@ def iterate(data: Any, epoch: int, start: int) -> Iterator[tuple[Any, bool]]:
     for _ in range(start):
         next(source, None)
     yield from _marking_the_last(source)
+
+
+def is_stream(data: Any) -> bool:
+    """Whether `data` (a LoaderData, a DataLoader) reads a data set that can only be read from front to back."""
+    if isinstance(data, LoaderData):
+        return data.is_iterable
+    return isinstance(getattr(data, "dataset", None), IterableDataset)
 
 
 def iterations_of(data: Any) -> int:

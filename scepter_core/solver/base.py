@@ -442,12 +442,9 @@ class BaseSolver(SolverSetup, ABC):
     def _place_in_window(self) -> None:
         """Where this iteration is in its accumulation window; nothing crosses the end of an epoch or of the run."""
         counters, done = self.counters, self.counters.window
-        sizes = [self.accumulate_step]
-        if self.steps_per_epoch > 0:
-            sizes.append(self.steps_per_epoch - (counters.iter["train"] - done))
-        if self.max_steps > 0:
-            sizes.append(self.max_steps - (counters.train_steps - done))
-        self.window_size = min(sizes)
+        left = self._sure_steps_per_epoch - (counters.iter["train"] - done)
+        sizes = [self.accumulate_step, self.max_steps - (counters.train_steps - done), left]
+        self.window_size = min((size for size in sizes if size > done), default=done + 1)
         self.window_opens = done == 0
         self.window_closes = self.is_last_iter or done + 1 >= self.accumulate_step
 

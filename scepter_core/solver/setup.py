@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from scepter_core.bus import EventBus, Hook
-from scepter_core.data import build_data, iterations_of, key, seed_streams
+from scepter_core.data import build_data, is_stream, iterations_of, key, seed_streams
 from scepter_core.errors import ConfigError, Problem
 from scepter_core.io import FileSystem
 from scepter_core.logging import LogFile, make_logger
@@ -60,7 +60,7 @@ class SolverSetup:
         self.device = torch.device("cpu")
         self.counters = Counters()
         self.mode = "train"
-        self._steps_per_epoch = -1
+        self._steps_per_epoch = self._sure_steps_per_epoch = -1
         self._configured_options: list[dict[str, Any]] = []
         self._log_file: LogFile | None = None
 
@@ -129,6 +129,8 @@ class SolverSetup:
             self._seed_for(step.__name__)
             step()
         self._steps_per_epoch = iterations_of(self.datas.get("train"))
+        # What a stream says of its length is a hint: it may end sooner or later.
+        self._sure_steps_per_epoch = -1 if is_stream(self.datas.get("train")) else self._steps_per_epoch
         self.init_opti()
 
     def _seed_for(self, part: str) -> None:

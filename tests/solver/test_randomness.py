@@ -120,3 +120,20 @@ def test_stream_without_a_length(configure):
     assert (solver.total_updates, float(solver.model.w), solver.epoch_max_iter) == (8, -8.0, -1)
     solver = run(configure(TRAIN_DATA=stream, MAX_EPOCHS=None, MAX_STEPS=3))
     assert (solver.total_updates, float(solver.model.w)) == (3, -3.0)
+
+
+@pytest.mark.parametrize(
+    ("data", "accumulate", "updates"),
+    [
+        ({"NUM_WORKERS": 2}, 1, 8),  # each worker ends with a short batch: 4 an epoch, not 3
+        ({"NUM_WORKERS": 2}, 3, 4),
+        ({"LENGTH": 2}, 1, 6),  # a length that is too small
+        ({"LENGTH": 2}, 2, 4),
+        ({"LENGTH": 60}, 2, 4),
+    ],
+)
+def test_a_stream_that_is_wrong_about_its_length_loses_nothing(configure, data, accumulate, updates):
+    stream = {"NAME": "SharedStream", "BATCH_SIZE": 2, **data}
+    solver = run(configure(TRAIN_DATA=stream, ACCU_STEP=accumulate))
+    assert solver.total_updates == updates
+    assert float(solver.model.w.detach()) == pytest.approx(-updates, abs=1e-6)
