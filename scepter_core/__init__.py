@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from scepter_core.config import Named, NamedThing, Section
     from scepter_core.errors import ConfigError, Problem, RunError, ScepterError, Stopped
     from scepter_core.io import FileSystem
+    from scepter_core.metrics import as_scalar
     from scepter_core.probe import Probing
     from scepter_core.registry import (
         DATASETS,
@@ -39,6 +40,7 @@ _MODULES = {
     "scepter_core.config": ("Named", "NamedThing", "Section"),
     "scepter_core.errors": ("ConfigError", "Problem", "RunError", "ScepterError", "Stopped"),
     "scepter_core.io": ("FileSystem",),
+    "scepter_core.metrics": ("as_scalar",),
     "scepter_core.probe": ("Probing",),
     "scepter_core.registry": (
         "DATASETS",
@@ -84,6 +86,7 @@ __all__ = [
     "Stopped",
     "TrainValSolver",
     "__version__",
+    "as_scalar",
     "dump_config",
     "find_checkpoint",
     "hookimpl",

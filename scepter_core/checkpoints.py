@@ -32,7 +32,7 @@ class CheckpointInfo:
     step: int = -1
     epoch: int = -1
     updates: int = -1
-    position: tuple[int, bool, int] = (-1, False, 0)
+    position: tuple[int, bool, int, bool] = (-1, False, 0, False)
     metrics: dict[str, dict[str, float]] | None = None
 
 
@@ -106,7 +106,7 @@ def _describe(path: str) -> CheckpointInfo:
             step=step,
             epoch=state["epoch"],
             updates=state["total_updates"],
-            position=(step, not position["in_epoch"], -len(position["pending"])),
+            position=(step, not position["in_epoch"], -len(position["pending"]), position["closing"] is None),
             metrics=state["metrics"]["epoch_outputs"],
         )
     except (RunError, KeyError, TypeError) as error:

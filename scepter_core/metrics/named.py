@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from scepter_core.errors import ConfigError, Problem, RunError
+from scepter_core.metrics.means import as_scalar
 from scepter_core.registry import METRICS
 from scepter_core.sections import MODES, MetricKeys
 
@@ -81,6 +82,7 @@ class NamedMetrics:
 
     def __init__(self, sections: Sequence[MetricKeys], device: torch.device, logger: Any) -> None:
         self.logger = logger
+        self._no_numbers: set[str] = set()  # names whose results are none, as was said
         self._slots = [_Slot(section, METRICS.build(section, logger=logger), device) for section in sections]
         names = [slot.name for slot in self._slots]
         problems = [
@@ -131,14 +133,17 @@ class NamedMetrics:
             if slot.updates[mode] == 0:
                 continue
             result = slot.metrics[mode].compute()
+            named = {slot.name: result}
             if isinstance(result, Mapping):
-                for key, value in result.items():
-                    results[f"{slot.name}_{key}" if slot.named else str(key)] = float(value)
-            elif isinstance(result, torch.Tensor) and result.numel() > 1:
-                for place, value in enumerate(result.flatten().tolist()):
-                    results[f"{slot.name}_{place}"] = float(value)
-            else:
-                results[slot.name] = float(result)
+                named = {f"{slot.name}_{key}" if slot.named else str(key): value for key, value in result.items()}
+            for name, value in named.items():
+                numbers = _numbers(name, value)
+                results.update(numbers)
+                if not numbers and name not in self._no_numbers:
+                    self._no_numbers.add(name)
+                    self.logger.warning(
+                        "METRICS %s: %s is a %s and no number: it is left out", slot.section.name, name, type(value).__name__
+                    )
         return results
 
     def state_dict(self) -> dict[str, Any]:
@@ -154,6 +159,15 @@ class NamedMetrics:
             for mode, saved in state.get(slot.name, {}).items():
                 slot.updates[mode] = saved["updates"]
                 _restore(slot.metrics[mode], saved)
+
+
+def _numbers(name: str, value: Any) -> dict[str, float]:
+    """A metric's result as named numbers: one for a scalar, `name_0`, … for a vector, none for anything else."""
+    if isinstance(value, torch.Tensor) and value.ndim and value.numel() != 1:
+        entries = value.flatten().tolist() if not value.is_complex() else []
+        return {f"{name}_{place}": float(entry) for place, entry in enumerate(entries)}
+    scalar = as_scalar(value)
+    return {} if scalar is None else {name: float(scalar)}
 
 
 def _state(metric: Any) -> dict[str, Any]:

@@ -99,7 +99,8 @@ class BaseSolver(SolverSetup, ABC):
             self._take_as_done(epoch)
         try:
             self.before_solve()
-            self.nothing_to_do = self.has("train") and self.training_done and not self.counters.pending
+            owed = self.counters.pending or self.counters.closing
+            self.nothing_to_do = self.has("train") and self.training_done and not owed
             if self.nothing_to_do:
                 self.logger.info("the run is finished: %s. Nothing to do", self._progress())
             else:
@@ -123,6 +124,10 @@ class BaseSolver(SolverSetup, ABC):
     def _train_to_the_end(self) -> None:
         if not self.training_done and self.cfg.test_interval <= 0 and "test" in self.counters.pending:
             self.counters.pending.remove("test")  # MAX_EPOCHS grew since: that test is not the last one any more
+        if self.counters.closing is not None:  # resumed from a checkpoint of its on_metrics
+            mode, self.counters.closing = self.counters.closing, None
+            with self.in_mode(mode):
+                self.after_epoch()
         while True:
             self._run_pending()
             self._end_if_asked()
@@ -144,8 +149,7 @@ class BaseSolver(SolverSetup, ABC):
             self.run_train()
             self.counters.in_epoch = False
             self.counters.pending = self._due_after_epoch()
-            self._settle_metrics()
-            self.after_epoch()
+            self._close_epoch()
 
     def solve_eval(self) -> None:
         """One pass over the eval data; leaves no trace in training."""
@@ -504,8 +508,7 @@ class BaseSolver(SolverSetup, ABC):
             if self._settling == mode:
                 self.counters.pending.remove(mode)
             self.counters.under_way = None
-            self._settle_metrics()
-            self.after_epoch()
+            self._close_epoch()
 
     def _run_without_training(self, run_step: Any) -> None:
         self.before_all_iter()
@@ -546,6 +549,13 @@ class BaseSolver(SolverSetup, ABC):
             self.metrics.reset(mode)
         if mode == "eval" and self.eval_data is not None:
             self.eval_data.reset()
+
+    def _close_epoch(self) -> None:
+        """The end of an epoch: its metrics are final, then `after_epoch`; a checkpoint between them owes the latter."""
+        self.counters.closing = self.mode
+        self._settle_metrics()
+        self.counters.closing = None
+        self.after_epoch()
 
     def _settle_metrics(self) -> None:
         metrics = self.means[self.mode].compute()

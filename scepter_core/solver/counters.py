@@ -23,6 +23,7 @@ class Counters:
         in_epoch: a training epoch has begun and not ended.
         cut: the present epoch ended because MAX_STEPS was reached, and goes on where that is raised.
         under_way: the eval or test that has begun and not ended; a resume begins it anew.
+        closing: the mode whose epoch is over but for its `after_epoch`.
         pending: the modes that are to come before the next training epoch, in order.
     """
 
@@ -35,6 +36,7 @@ class Counters:
     in_epoch: bool = False
     cut: bool = False
     under_way: str | None = None
+    closing: str | None = None
     pending: list[str] = field(default_factory=list)
 
     def state_dict(self, mode: str) -> dict[str, Any]:
@@ -53,6 +55,7 @@ class Counters:
                 "mode": mode,
                 "in_epoch": self.in_epoch,
                 "cut": self.cut,
+                "closing": self.closing,
                 "pending": list(self.pending),
             },
         }
@@ -65,4 +68,5 @@ class Counters:
         self.train_steps = state["total_iter"]["train"]
         self.total_updates = state["total_updates"]
         self.in_epoch, self.cut = state["position"]["in_epoch"], state["position"]["cut"]
+        self.closing = state["position"]["closing"]
         self.pending = list(state["position"]["pending"])

@@ -87,6 +87,8 @@ class CheckpointHook(Hook):
         self._metric = cfg.save_best_by.removeprefix("-").removeprefix("+")
         self._first = self  # the run's first CheckpointHook, whose writer all share
         self._writer: Writer | None = None
+        self._is_best = False
+        self._decided = 0  # of the first hook: how many have decided on the metrics at hand
         self._ends_by_error = False
 
     @property
@@ -113,7 +115,8 @@ class CheckpointHook(Hook):
         """Load RESUME_FROM, by the run's first CheckpointHook."""
         if self.cfg.save_best and not self._metric and "save_best" in self.cfg.model_fields_set:
             self.logger.info("SAVE_BEST is off: SAVE_BEST_BY names no metric")
-        self._first = next(h for hooks in solver.hooks_dict.values() for h in hooks if isinstance(h, CheckpointHook))
+        self._first = self._all(solver)[0]
+        self._decided = 0
         if solver.resume_from is None or self._first is not self:
             return
         path = find_checkpoint(solver.work_dir, solver.resume_from, self.logger.warning)
@@ -153,10 +156,27 @@ class CheckpointHook(Hook):
 
     @hookimpl(trylast=True)
     def on_metrics(self, solver: BaseSolver, mode: str, metrics: Mapping[str, float]) -> None:
-        """A mode's metrics are final: is this the best state so far?"""
+        """A mode's metrics are final: is this the best state so far?
+
+        All CheckpointHooks decide before the last of them saves: each file holds what all decided.
+        """
+        self._is_best = self._decide(solver, mode, metrics)
+        hooks = self._all(solver)
+        self._first._decided += 1
+        if self._first._decided < len(hooks):
+            return
+        self._first._decided = 0
+        for hook in hooks:
+            if hook._is_best:
+                hook._save(solver, "best")
+
+    def _all(self, solver: BaseSolver) -> list[CheckpointHook]:
+        return [hook for hooks in solver.hooks_dict.values() for hook in hooks if isinstance(hook, CheckpointHook)]
+
+    def _decide(self, solver: BaseSolver, mode: str, metrics: Mapping[str, float]) -> bool:
         decisive = "eval" if solver.has("eval") else "train"
         if not (solver.has("train") and self.cfg.save_best and self._metric and mode == decisive):
-            return
+            return False
         if self._metric not in metrics:
             raise RunError(
                 f"SAVE_BEST_BY: {mode} has no metric {self._metric}; there are: {', '.join(sorted(metrics)) or 'none'}"
@@ -167,7 +187,8 @@ class CheckpointHook(Hook):
         elif self.best is None or (value < self.best if self._lower_is_better else value > self.best):
             self.best = value
             self.logger.info("best %s so far: %g, in epoch %d", self._metric, value, solver.epoch)
-            self._save(solver, "best")
+            return True
+        return False
 
     @hookimpl(trylast=True)
     def after_epoch(self, solver: BaseSolver) -> None:

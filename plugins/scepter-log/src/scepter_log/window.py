@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import numbers
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
-FOLD = 64  # steps whose values are kept singly before they become a sum, so that a long window stays small
+from scepter_core import as_scalar
 
-_NO_NUMBERS = frozenset((torch.bool, torch.complex32, torch.complex64, torch.complex128))
+FOLD = 64  # steps whose values are kept singly before they become a sum, so that a long window stays small
 
 
 class Window:
@@ -53,21 +52,16 @@ class Window:
         now: dict[str, Tensor | float] = {}
         self._now, recent, weights = now, self._recent, self._weights
         for name, value in outputs.items():
-            if isinstance(value, Tensor):
-                if value.ndim or value.dtype in _NO_NUMBERS:
-                    continue
-                # One without a graph may be a buffer that the model changes in place at the next step.
-                kept = value.detach() if value.requires_grad else value.clone()
-                now[name] = kept
-                if name in recent:
-                    recent[name].append(kept)
-                else:
-                    recent[name] = [kept]
-            elif isinstance(value, numbers.Real) and not isinstance(value, bool):
-                now[name] = plain = float(value)
-                self._number_sums[name] = self._number_sums.get(name, 0.0) + plain * weight
-            else:
+            scalar = as_scalar(value)
+            if scalar is None:
                 continue
+            now[name] = scalar
+            if not isinstance(scalar, Tensor):
+                self._number_sums[name] = self._number_sums.get(name, 0.0) + scalar * weight
+            elif name in recent:
+                recent[name].append(scalar)
+            else:
+                recent[name] = [scalar]
             weights[name] = weights.get(name, 0) + weight
 
     def read(self) -> tuple[dict[str, float], dict[str, float]]:

@@ -146,8 +146,10 @@ class LrHook(Hook):
 
     def _drives(self, solver: BaseSolver) -> bool:
         """Whether there are rates to set, and this is the hook to do it: it stands under TRAIN_HOOKS."""
-        if not solver.has("train") or solver.optimizer is None or solver.training_done:
+        if not solver.has("train") or solver.optimizer is None:
             return False
+        if solver.training_done and not solver.counters.pending:
+            return False  # finished; an eval that is still to come may have something to say
         return any(hook is self for hook in solver.hooks_dict["train"])
 
     def _follow(self, solver: BaseSolver, plateau: Plateau, monitor: str | None) -> None:
