@@ -14,13 +14,12 @@ _FOLD_EVERY = 64  # steps whose values are held before they are summed on their 
 def as_scalar(value: Any) -> torch.Tensor | float | None:
     """What counts as a scalar output: `value` as a 0-dim tensor without a graph, or as a float; None where it is none.
 
-    Scalars are real tensors of one element and real numbers, numpy's among them; booleans and text are not. A tensor
-    without a graph is copied: it may be a buffer or a parameter, which the next step changes in place.
+    Scalars are real tensors of one element and real numbers, numpy's among them; booleans and text are not.
     """
     if isinstance(value, torch.Tensor):
         if value.numel() != 1 or value.is_complex() or value.dtype == torch.bool:
             return None
-        kept = value.detach() if value.grad_fn is not None else value.detach().clone()
+        kept = value.detach()
         return kept.reshape(()) if kept.ndim else kept
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         return None

@@ -470,7 +470,7 @@ class BaseSolver(SolverSetup, ABC):
 
     def _take_in(self, batch: Any, outputs: Any) -> None:
         """What a step gave: for the hooks of `after_iter`, for the epoch's means and metrics, for the counters."""
-        self.iter_outputs = _as_dict(outputs)
+        self.iter_outputs = {name: _as_it_was(value) for name, value in _as_dict(outputs).items()}
         self.means[self.mode].add(self.iter_outputs, self.batch_size)
         if self.metrics is not None:
             self.metrics.update(self.mode, self.iter_outputs, batch)
@@ -633,3 +633,10 @@ def _as_dict(outputs: Any) -> dict[str, Any]:
     if outputs is None:
         return {}
     return dict(outputs) if isinstance(outputs, Mapping) else {"result": outputs}
+
+
+def _as_it_was(value: Any) -> Any:
+    """A scalar tensor without a graph as a copy: it may be a buffer or a parameter, which the update changes in place."""
+    if isinstance(value, torch.Tensor) and value.grad_fn is None and value.numel() == 1:
+        return value.clone()
+    return value

@@ -131,3 +131,41 @@ def test_save_eval_data(configure, tmp_path):
 def test_eval_data_that_cannot_be_saved_is_named(configure):
     with pytest.raises(RunError, match="SAVE_EVAL_DATA: nothing is not there"):
         run(configure(**NET, EXTRA_KEYS=["nothing"], SAVE_EVAL_DATA=True))
+
+
+def test_one_meaning_of_a_scalar_output(configure, tmp_path):
+    import json
+
+    import numpy as np
+    from torch import nn
+
+    from scepter_core import MODELS
+
+    @MODELS.register_class()
+    class ScalarsNet(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = nn.Parameter(torch.zeros(()))
+            self.register_buffer("seen", torch.zeros(()))
+
+        def forward(self, x):
+            self.seen += 1
+            loss = (self.w * x.mean()).reshape(1)
+            numbers = {"np": np.float32(2.5), "whole": np.int64(3), "yes": np.True_}
+            return {"loss": loss, "seen": self.seen, "w": self.w, **numbers}
+
+    data = {"NAME": "Floats", "VALUES": [1, 1, 1, 1]}
+    hooks = [{"NAME": "BackwardHook"}, {"NAME": "LogHook", "LOG_INTERVAL": 4}]
+    solver = run(configure(MODEL={"NAME": "ScalarsNet"}, TRAIN_DATA=data, TRAIN_HOOKS=hooks, MAX_EPOCHS=1))
+    means = {"loss": -1.5, "seen": 2.5, "w": -1.5, "np": 2.5, "whole": 3.0}
+    assert solver.epoch_outputs["train"] == means
+    rows = [json.loads(line)["values"] for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert rows == [{**means, "pg0_lr": 1.0}, means]
+
+
+def test_a_result_that_is_no_number_is_left_out_and_said_once(configure, capsys):
+    metrics = [ACCURACY, {"NAME": "MulticlassROC", "NUM_CLASSES": 2, "KEYS": ["logits", "y"], "MODES": ["eval"]}]
+    solver = run(configure(**dict(NET, MAX_EPOCHS=2), METRICS=metrics))
+    assert set(solver.epoch_outputs["eval"]) == {"loss", "acc"}
+    said = "METRICS MulticlassROC: multiclass_roc is a tuple and no number: it is left out"
+    assert capsys.readouterr().out.count(said) == 1

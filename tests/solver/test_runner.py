@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from scepter_core import ConfigError, RunError, load_config, run
+from scepter_core import ConfigError, RunError, load_config, read_checkpoint, run
 from scepter_core.runner import fast_dev_run
 
 SAVING = [{"NAME": "BackwardHook"}, {"NAME": "CheckpointHook", "SAVE_LAST": True}]
@@ -143,3 +143,89 @@ def test_bad_weights_are_told_and_nothing_is_loaded(configure, tmp_path):
     with pytest.raises(RunError, match=r"the checkpoint is of another model; it lacks: net\.0\.bias"):
         run(other, resume=str(tmp_path / "run" / "checkpoints" / "ldm_step-last.pth"))
     assert not (tmp_path / "other" / "checkpoints").exists()
+
+
+def test_a_resume_from_the_best_owes_nothing(configure, tmp_path):
+    """The best is saved when its metric is final: before that epoch's `after_epoch`, which the resumed run makes up for."""
+    from scepter_core import HOOKS, Hook
+
+    ends = []
+
+    @HOOKS.register_class()
+    class EndNoter(Hook):
+        def after_epoch(self, solver):
+            ends.append((solver.mode, solver.epoch))
+
+    def config(epochs, monitored_by_eval):
+        saving = {"NAME": "CheckpointHook", "INTERVAL": 1, "SAVE_BEST_BY": "-loss"}
+        return configure(
+            MAX_EPOCHS=epochs,
+            TRAIN_HOOKS=[{"NAME": "BackwardHook"}, {"NAME": "EndNoter"}, saving],
+            EVAL_HOOKS=[{"NAME": "EndNoter"}],
+            **({"EVAL_DATA": {"NAME": "Floats", "VALUES": [1]}} if monitored_by_eval else {}),
+        )
+
+    for by_eval in (True, False):
+        run(config(2, by_eval), overwrite=True)
+        best = tmp_path / "run" / "checkpoints" / "ldm_step-best.pth"
+        step = tmp_path / "run" / "checkpoints" / "ldm_step-6.pth"
+        step.unlink()
+        ends.clear()
+        solver = run(config(3, by_eval), resume=str(best))
+        first = ("eval", 2) if by_eval else ("train", 2)
+        assert ends == [first, ("train", 3), *([("eval", 3)] if by_eval else [])]
+        assert float(solver.model.w.detach()) == -9.0
+        if not by_eval:
+            assert read_checkpoint(str(step))["epoch"] == 2  # the interval's file of that epoch is there again
+
+
+def test_two_checkpoint_hooks_decide_before_either_saves(configure, tmp_path):
+    def config(epochs):
+        hooks = [
+            {"NAME": "CheckpointHook", "SAVE_NAME_PREFIX": "a", "SAVE_BEST_BY": "+mean", "INTERVAL": 0},
+            {"NAME": "CheckpointHook", "SAVE_NAME_PREFIX": "b", "SAVE_BEST_BY": "+loss", "INTERVAL": 0},
+        ]
+        return configure(MAX_EPOCHS=epochs, TRAIN_HOOKS=[{"NAME": "BackwardHook"}, *hooks])
+
+    run(config(1))
+    folder = tmp_path / "run" / "checkpoints"
+    kept = (folder / "b-best.pth").read_bytes()
+    run(config(3), resume=str(folder / "a-best.pth"))
+    assert (folder / "b-best.pth").read_bytes() == kept  # the loss only falls: epoch 1 stays b's best
+
+
+def test_a_plateau_sees_the_eval_that_a_stop_left_over(configure, tmp_path):
+    from scepter_core import HOOKS, Hook, Stopped
+
+    @HOOKS.register_class()
+    class StopOnce(Hook):
+        asked = False
+
+        def after_epoch(self, solver):
+            if solver.epoch == 3 and not StopOnce.asked:
+                StopOnce.asked = True
+                solver.request_stop(15)
+
+    def config(folder, *more):
+        return configure(
+            WORK_DIR=str(tmp_path / folder),
+            MAX_EPOCHS=3,
+            EVAL_DATA={"NAME": "Floats", "VALUES": [-1, -1]},
+            LR_SCHEDULER={"NAME": "ReduceLROnPlateau", "MONITOR": "loss", "PATIENCE": 0},
+            TRAIN_HOOKS=[
+                {"NAME": "BackwardHook"},
+                {"NAME": "LrHook", "WARMUP_FUNC": None},
+                {"NAME": "CheckpointHook", "SAVE_LAST": True},
+                *more,
+            ],
+        )
+
+    run(config("straight"))
+    with pytest.raises(Stopped):
+        run(config("stopped", {"NAME": "StopOnce"}))
+    run(config("stopped"), resume="auto")
+    ends = [
+        read_checkpoint(str(tmp_path / name / "checkpoints" / "ldm_step-last.pth")) for name in ("straight", "stopped")
+    ]
+    assert ends[0]["lr_scheduler"] == ends[1]["lr_scheduler"]
+    assert ends[0]["lr_scheduler"]["last_epoch"] == 3
