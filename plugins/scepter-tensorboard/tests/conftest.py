@@ -7,6 +7,7 @@ import json
 import logging
 import math
 import os
+import resource
 import signal
 import sys
 import traceback
@@ -16,7 +17,18 @@ from typing import Any
 import pytest
 import torch
 
-from scepter_core import DATASETS, HOOKS, MODELS, Hook, HookConfig, ScepterError, hookimpl, run
+from scepter_core import (
+    DATASETS,
+    HOOKS,
+    MODELS,
+    SOLVERS,
+    Hook,
+    HookConfig,
+    ScepterError,
+    TrainValSolver,
+    hookimpl,
+    run,
+)
 
 torch.set_num_threads(1)  # tensors of a few numbers: more threads only get in each other's way
 
@@ -46,9 +58,20 @@ class BoardTestModel(torch.nn.Module):
         if self.kind == "buffer":  # the very same tensor at every step
             self.seen += 1
             return {"loss": loss, "seen": self.seen}
+        if self.kind == "no scalar":
+            return {"logits": torch.zeros(4, 3)}
         if self.kind == "sometimes":
             return {"loss": loss, "extra": loss * 10} if self.calls % 2 else {"loss": loss}
         return {"loss": loss}
+
+
+@SOLVERS.register_class()
+class BoardTestSolver(TrainValSolver):
+    """Does not know which iteration is the last of its epoch."""
+
+    def after_iter(self):
+        self.is_last_iter = False
+        super().after_iter()
 
 
 @DATASETS.register_class()
@@ -177,6 +200,26 @@ class Board:
         }
 
 
+@HOOKS.register_class()
+class BoardTestFullDisk(Hook):
+    """After step AT, the system lets no file grow beyond SIZE bytes. Only for a process of its own."""
+
+    class Config(HookConfig):
+        at: int
+        size: int
+
+    def after_iter(self, solver):
+        if solver.train_steps == self.cfg.AT:
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (self.cfg.SIZE, resource.RLIM_INFINITY))
+
+
+@pytest.fixture
+def board(tmp_path: Path):
+    """The board of the run that `train` runs unless told otherwise, before there is one."""
+    return Board(tmp_path / "run" / "tensorboard")
+
+
 @pytest.fixture
 def train(tmp_path: Path):
     """train(values, interval=…, …) → Board. Every batch is one value unless batch_size says otherwise.
@@ -247,9 +290,9 @@ def _in_a_process(main, output):
             with output.open("w") as sys.stdout:
                 main()
             status = 0
-        except ScepterError as error:
-            status = error.exit_status
-        except BaseException:
+        except BaseException as error:
+            status = error.exit_status if isinstance(error, ScepterError) else 1
+            resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
             with output.open("a") as file:
                 traceback.print_exc(file=file)
         finally:

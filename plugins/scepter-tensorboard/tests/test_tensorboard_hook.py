@@ -13,7 +13,7 @@ import pytest
 import torch
 import yaml
 
-from scepter_core import ConfigError, RunError, load_config
+from scepter_core import ConfigError, FileSystem, RunError, load_config
 from scepter_tensorboard import TensorboardLogHook
 
 ONE_TO_TEN = list(range(1, 11))
@@ -132,6 +132,17 @@ def test_steps_that_only_max_steps_limits(train):
     assert board.steps("train/epoch/loss") == [10, 13]
 
 
+def test_a_window_ends_with_the_inner_epoch_of_a_fold(train):
+    board = train([1, 2, 3], interval=2, epochs=2, NUM_FOLDS=2)
+    assert board.points() == [(2, 1.5), (3, 3.0), (5, 1.5), (6, 3.0)]
+    assert board.steps("train/epoch/loss") == [6]
+
+
+def test_a_loop_that_does_not_say_which_iteration_is_the_last(train):
+    board = train([1, 2, 3], interval=2, epochs=2, NAME="BoardTestSolver")
+    assert board.points() == [(2, 1.5), (3, 3.0), (5, 1.5), (6, 3.0)]
+
+
 def test_the_device_is_asked_once_a_write(train, monkeypatch):
     asked = []
     for name in ("tolist", "item", "__float__", "__bool__", "cpu", "numpy"):
@@ -229,7 +240,7 @@ def test_the_default_interval_and_priority():
     assert (cfg.priority, cfg.log_interval, cfg.log_dir) == (100, 1000, None)
 
 
-def test_a_point_is_in_the_file_at_once(train, monkeypatch):
+def test_a_point_is_in_the_file_at_once(train, board, monkeypatch):
     seen = []
     after_iter = TensorboardLogHook.after_iter
 
@@ -237,7 +248,6 @@ def test_a_point_is_in_the_file_at_once(train, monkeypatch):
         after_iter(self, solver)
         seen.append(board.steps())
 
-    board = train([], fails=ConfigError)  # its folder: the run has no samples and writes nothing
     monkeypatch.setattr(TensorboardLogHook, "after_iter", watched)
     train([1.0] * 3)
     assert seen == [[1], [1, 2], [1, 2, 3]]
@@ -247,22 +257,27 @@ def test_a_run_that_writes_nothing_opens_nothing(train):
     assert not train([1.0] * 4, interval=2, end_at=1, fails=KeyError).folder.exists()
 
 
-def test_the_file_is_closed_after_an_error_and_at_the_end(train):
-    for keys in ({"end_at": 2, "fails": KeyError}, {}):
-        hooks = []
-        board = train([1.0] * 3, name=f"run{len(keys)}", more=[{"NAME": "TensorboardLogHook", "LOG_DIR": ""}] * 0, **keys)
-        assert board.steps() == ([1, 2] if keys else [1, 2, 3])
-        open_files = [path.resolve() for path in _open_files()]
-        assert board.files[0].resolve() not in open_files
-        assert hooks == []
+def test_an_epoch_without_metrics_opens_nothing(train):
+    train([1.0], save_at=1, hook=None)
+    board = train([1.0], kind="no scalar", eval_values=[1.0], load="saved", mode="eval")
+    assert not board.folder.exists()
 
 
-def _open_files():
-    for path in Path("/proc/self/fd").iterdir() if Path("/proc/self/fd").exists() else ():
-        try:
-            yield path.readlink()
-        except OSError:  # the folder's own, closed meanwhile
-            continue
+@pytest.mark.parametrize("ending", [{}, {"end_at": 3, "fails": KeyError}])
+def test_the_file_is_closed_however_the_run_ends(train, monkeypatch, ending):
+    opened = []
+    open_file = FileSystem.open
+
+    def watched(self, path, mode="rb"):
+        file = open_file(self, path, mode)
+        opened.append((path, file))
+        return file
+
+    monkeypatch.setattr(FileSystem, "open", watched)
+    board = train([1.0] * 3, **ending)
+    assert board.steps() == [1, 2, 3]
+    ((_, file),) = [(path, file) for path, file in opened if "tfevents" in path]
+    assert file.closed
 
 
 def test_a_folder_that_cannot_be_written_is_said(train, tmp_path):

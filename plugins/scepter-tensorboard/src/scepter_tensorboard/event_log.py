@@ -95,10 +95,12 @@ class EventLog:
             self._file = self._files.open(self._path(self._name), "ab")
             return self._file
         self._files.makedirs(self._folder)
-        self._settle()
-        # Later than every file here, whatever the clock says: the order of the names is that of the records.
-        newest = max((int(match["second"]) for match in self._event_files()), default=0)
+        # Later than every file here and every one that the run knows, gone or not, and whatever the clock says: TensorBoard
+        # takes the order of the names for that of the records, and what it has read under a name for unchanged.
+        names = {*self._files.listdir(self._folder), *self._lengths}
+        newest = max((int(match["second"]) for name in names if (match := _NAME.fullmatch(name))), default=0)
         second = max(int(time.time()), newest + 1)
+        self._settle()
         name = f"events.out.tfevents.{second:010d}.{socket.gethostname()}.{self._run}.scepter"
         self._file = self._files.open(self._path(name), "xb")
         self._name = name
@@ -107,8 +109,10 @@ class EventLog:
     def _settle(self) -> None:
         """Leave what this run goes on from; nothing of a branch that it left, and nothing of an earlier run."""
         aside = ""
-        for match in list(self._event_files()):
-            name = match.string
+        for name in self._files.listdir(self._folder):
+            match = _NAME.fullmatch(name)
+            if match is None:
+                continue
             if name in self._lengths:
                 self._files.truncate(self._path(name), self._lengths[name])
             elif match["run"] == self._run:
@@ -124,9 +128,6 @@ class EventLog:
         path = self._path(f"earlier-{number}")
         self._files.makedirs(path)
         return path
-
-    def _event_files(self) -> Iterator[re.Match[str]]:
-        return (match for name in self._files.listdir(self._folder) if (match := _NAME.fullmatch(name)))
 
     def _append(self, file: IO[Any], event: Any) -> None:
         from tensorboardX.record_writer import masked_crc32c  # type: ignore[import-untyped]

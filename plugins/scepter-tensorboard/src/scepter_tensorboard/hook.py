@@ -87,11 +87,6 @@ class TensorboardLogHook(Hook):
             if "window" in self._loaded:
                 self._window.load_state_dict(self._loaded["window"])
 
-    def before_epoch(self, solver: BaseSolver) -> None:
-        """A window never reaches over an epoch's border."""
-        if self._window is not None and solver.iter == 0:
-            self._window.clear()
-
     def after_iter(self, solver: BaseSolver) -> None:
         """Take the outputs in; at the interval and at the epoch's end, read and write them."""
         if self._window is None:
