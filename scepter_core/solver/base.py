@@ -21,7 +21,6 @@ from scepter_core.data import (
     count_samples,
     get_streams,
     iterate,
-    iterations_of,
     key,
     seed_streams,
     set_streams,
@@ -340,68 +339,7 @@ class BaseSolver(SolverSetup, ABC):
         finally:
             self.mode, self.events = outer, self.bus.on[outer]
 
-    # --- counters --------------------------------------------------------------------------------------------------
-
-    @property
-    def is_train_mode(self) -> bool:
-        """Whether the run is training just now."""
-        return self.mode == "train"
-
-    @property
-    def is_eval_mode(self) -> bool:
-        """Whether the run is evaluating just now."""
-        return self.mode == "eval"
-
-    @property
-    def is_test_mode(self) -> bool:
-        """Whether the run is testing just now."""
-        return self.mode == "test"
-
-    @property
-    def epoch(self) -> int:
-        """The training epoch under way or just done, from 1; 0 before the first."""
-        return self.counters.epoch
-
-    @epoch.setter
-    def epoch(self, value: int) -> None:
-        self.counters.epoch = value
-
-    @property
-    def iter(self) -> int:
-        """The iteration of the mode's epoch, from 0."""
-        return self.counters.iter[self.mode]
-
-    @property
-    def total_iter(self) -> int:
-        """The iteration of the mode's whole run, from 0."""
-        return self.counters.total_iter[self.mode]
-
-    @property
-    def train_steps(self) -> int:
-        """Training steps done, in every mode: in `after_iter` the present one counts."""
-        return self.counters.train_steps
-
-    @property
-    def total_updates(self) -> int:
-        """Updates that reached the weights."""
-        return self.counters.total_updates
-
-    @total_updates.setter
-    def total_updates(self, value: int) -> None:
-        self.counters.total_updates = value
-
-    @property
-    def epoch_max_iter(self) -> int:
-        """Iterations in an epoch of the mode, -1 where its loader has no length."""
-        return iterations_of(self.datas.get(self.mode))
-
-    @property
-    def training_done(self) -> bool:
-        """Whether MAX_EPOCHS or MAX_STEPS is reached."""
-        counters = self.counters
-        if counters.in_epoch:
-            return False  # its end is still owed, whatever the limits say
-        return 0 < self.max_epochs <= counters.epoch - counters.cut or 0 < self.max_steps <= counters.train_steps
+    # --- results ---------------------------------------------------------------------------------------------------
 
     @property
     def agg_iter_outputs(self) -> dict[str, float]:

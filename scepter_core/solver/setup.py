@@ -23,9 +23,10 @@ from scepter_core.registry import HOOKS, MODELS
 from scepter_core.runconfig import EnvConfig, RunConfig
 from scepter_core.sections import MODES, SolverConfig
 from scepter_core.solver.counters import Counters
+from scepter_core.solver.position import SolverPosition
 
 
-class SolverSetup:
+class SolverSetup(SolverPosition):
     """The first half of a solver: everything that is built once. Subclasses override any member."""
 
     def __init__(self, cfg: SolverConfig, logger: Any = None) -> None:
@@ -211,43 +212,6 @@ class SolverSetup:
         self._configured_options = configured_options(self.optimizer)
         if str(self.cfg.train_precision) == "16":
             self.scaler = torch.amp.GradScaler(self.device.type)
-
-    # --- what is known of the run's length -------------------------------------------------------------------------
-
-    @property
-    def steps_per_epoch(self) -> int:
-        """Training iterations in an epoch, -1 where the loader has no length."""
-        return self._steps_per_epoch
-
-    @property
-    def updates_per_epoch(self) -> int:
-        """Updates in an epoch, the shorter last window included; -1 where the loader has no length."""
-        steps = self.steps_per_epoch
-        return -(-steps // self.accumulate_step) if steps > 0 else -1
-
-    @property
-    def total_steps(self) -> int:
-        """Training steps of the whole run, -1 where nobody knows."""
-        steps = self.steps_per_epoch
-        limits = []
-        if self.max_steps > 0:
-            limits.append(self.max_steps)
-        if self.max_epochs > 0 and steps > 0:
-            limits.append(self.max_epochs * steps)
-        elif self.max_epochs > 0:
-            return -1
-        return min(limits, default=-1)
-
-    @property
-    def planned_updates(self) -> int:
-        """Updates of the whole run, -1 where nobody knows."""
-        steps, per_epoch = self.total_steps, self.steps_per_epoch
-        if steps < 0:
-            return -1
-        if per_epoch < 1:
-            return -(-steps // self.accumulate_step)
-        epochs, rest = divmod(steps, per_epoch)
-        return epochs * self.updates_per_epoch + -(-rest // self.accumulate_step)
 
 
 def _choose_device(name: str) -> torch.device:
