@@ -384,11 +384,12 @@ class BaseSolver(SolverSetup, ABC):
     def _place_in_window(self) -> None:
         """Where this iteration is in its accumulation window; nothing crosses the end of an epoch or of the run."""
         counters, done = self.counters, self.counters.window
-        left = self._sure_steps_per_epoch - (counters.iter["train"] - done)
-        sizes = [self.accumulate_step, self.max_steps - (counters.train_steps - done), left]
-        self.window_size = min((size for size in sizes if size > done), default=done + 1)
         self.window_opens = done == 0
-        self.window_closes = self.is_last_iter or done + 1 >= self.accumulate_step
+        if self.window_opens:  # its size stays, also over a resume with other settings: the gradient is scaled by it
+            left_of_epoch = self._sure_steps_per_epoch - counters.iter["train"]
+            left_of_run = self.max_steps - counters.train_steps
+            self.window_size = min(n for n in (self.accumulate_step, left_of_epoch, left_of_run) if n > 0)
+        self.window_closes = self.is_last_iter or done + 1 >= self.window_size
 
     def _forward(self, batch_data: Any) -> dict[str, Any]:
         if not isinstance(batch_data, Mapping):

@@ -160,10 +160,12 @@ def _window(solver: BaseSolver) -> dict[str, Any] | None:
     gradients = {
         name: parameter.grad for name, parameter in solver.model.named_parameters() if parameter.grad is not None
     }
-    return {"count": solver.counters.window, "gradients": gradients}
+    return {"count": solver.counters.window, "size": solver.window_size, "gradients": gradients}
 
 
 def _load_window(solver: BaseSolver, window: Mapping[str, Any] | None) -> None:
+    if window:
+        solver.window_size = window["size"]
     solver.counters.window = window["count"] if window else 0
     for name, parameter in solver.model.named_parameters():
         gradient = window["gradients"].get(name) if window else None

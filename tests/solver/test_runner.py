@@ -229,3 +229,19 @@ def test_a_plateau_sees_the_eval_that_a_stop_left_over(configure, tmp_path):
     ]
     assert ends[0]["lr_scheduler"] == ends[1]["lr_scheduler"]
     assert ends[0]["lr_scheduler"]["last_epoch"] == 3
+
+
+def test_an_open_window_is_finished_as_it_began(configure, tmp_path):
+    def config(accumulate):
+        return configure(
+            TRAIN_DATA={"NAME": "Floats", "VALUES": [1] * 6, "SHUFFLE": False},
+            MAX_EPOCHS=1,
+            TRAIN_HOOKS=[
+                {"NAME": "BackwardHook", "ACCUMULATE_STEP": accumulate},
+                {"NAME": "CheckpointHook", "INTERVAL_STEPS": 1},
+            ],
+        )
+
+    run(config(3))
+    solver = run(config(2), resume=str(tmp_path / "run" / "checkpoints" / "ldm_step-1.pth"))
+    assert (solver.total_updates, float(solver.model.w.detach())) == (3, -3.0)  # windows of 3, 2 and 1
