@@ -14,13 +14,13 @@ _FOLD_EVERY = 64  # steps whose values are held before they are summed on their 
 def as_scalar(value: Any) -> torch.Tensor | float | None:
     """What counts as a scalar output: `value` as a 0-dim tensor without a graph, or as a float; None where it is none.
 
-    Scalars are real tensors of one element and real numbers, numpy's among them; booleans and text are not.
+    Scalars are real tensors without axes and real numbers, numpy's among them; booleans and text are not. (A tensor of
+    shape [1] may be a value for each sample of a batch of one.)
     """
     if isinstance(value, torch.Tensor):
-        if value.numel() != 1 or value.is_complex() or value.dtype == torch.bool:
+        if value.ndim or value.is_complex() or value.dtype == torch.bool:
             return None
-        kept = value.detach()
-        return kept.reshape(()) if kept.ndim else kept
+        return value.detach()
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         return None
     return float(value)

@@ -163,7 +163,9 @@ class NamedMetrics:
 
 def _numbers(name: str, value: Any) -> dict[str, float]:
     """A metric's result as named numbers: one for a scalar, `name_0`, … for a vector, none for anything else."""
-    if isinstance(value, torch.Tensor) and value.ndim and value.numel() != 1:
+    if isinstance(value, torch.Tensor) and value.numel() == 1:
+        value = value.reshape(())
+    if isinstance(value, torch.Tensor) and value.ndim:
         entries = value.flatten().tolist() if not value.is_complex() else []
         return {f"{name}_{place}": float(entry) for place, entry in enumerate(entries)}
     scalar = as_scalar(value)

@@ -410,6 +410,9 @@ class BaseSolver(SolverSetup, ABC):
     def _take_in(self, batch: Any, outputs: Any) -> None:
         """What a step gave: for the hooks of `after_iter`, for the epoch's means and metrics, for the counters."""
         self.iter_outputs = {name: _as_it_was(value) for name, value in _as_dict(outputs).items()}
+        loss = self.iter_outputs.get("loss")
+        if isinstance(loss, torch.Tensor) and loss.ndim and loss.numel() == 1:
+            self.iter_outputs["loss"] = loss.reshape(())
         self.means[self.mode].add(self.iter_outputs, self.batch_size)
         if self.metrics is not None:
             self.metrics.update(self.mode, self.iter_outputs, batch)
@@ -576,6 +579,6 @@ def _as_dict(outputs: Any) -> dict[str, Any]:
 
 def _as_it_was(value: Any) -> Any:
     """A scalar tensor without a graph as a copy: it may be a buffer or a parameter, which the update changes in place."""
-    if isinstance(value, torch.Tensor) and value.grad_fn is None and value.numel() == 1:
+    if isinstance(value, torch.Tensor) and value.grad_fn is None and value.ndim == 0:
         return value.clone()
     return value

@@ -29,9 +29,9 @@ def test_e10_means_are_weighted_by_batch_size(configure):
 def test_means_fold_and_take_numbers_tensors_and_gaps():
     means = WeightedMeans()
     for k in range(200):
-        outputs = {"tensor": torch.tensor(float(k)), "number": k, "text": "a", "flag": True, "vector": torch.ones(3)}
+        outputs = {"tensor": torch.tensor(float(k)), "number": k, "text": "a", "flag": True, "vector": torch.ones(1)}
         if k % 2:
-            outputs["odd"] = torch.tensor([float(k)])
+            outputs["odd"] = torch.tensor(float(k))
         means.add(outputs, 2)
     assert means.compute() == {"tensor": 99.5, "number": 99.5, "odd": 100.0}
     again = WeightedMeans()
@@ -152,7 +152,7 @@ def test_one_meaning_of_a_scalar_output(configure, tmp_path):
             self.seen += 1
             loss = (self.w * x.mean()).reshape(1)
             numbers = {"np": np.float32(2.5), "whole": np.int64(3), "yes": np.True_}
-            return {"loss": loss, "seen": self.seen, "w": self.w, **numbers}
+            return {"loss": loss, "seen": self.seen, "w": self.w, "of_each": 2 * x, **numbers}
 
     data = {"NAME": "Floats", "VALUES": [1, 1, 1, 1]}
     hooks = [{"NAME": "BackwardHook"}, {"NAME": "LogHook", "LOG_INTERVAL": 4}]

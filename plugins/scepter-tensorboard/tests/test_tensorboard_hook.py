@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import re
 import subprocess
@@ -86,6 +87,20 @@ def test_e10_means_weigh_by_samples(train):
     board = train([10, 10, 9], batch_size=2, interval=1000, eval_values=[10, 10, 9])
     for tag in ("train/iter/loss", "train/epoch/loss", "eval/epoch/loss"):
         assert board.points(tag) == [(2, pytest.approx(29 / 3))]
+
+
+def test_a_long_window_stays_small(train, monkeypatch):
+    alive = []
+    after_iter = TensorboardLogHook.after_iter
+
+    def watched(self, solver):
+        after_iter(self, solver)
+        if solver.train_steps in (1, 500):
+            alive.append(sum(type(found) is torch.Tensor for found in gc.get_objects()))
+
+    monkeypatch.setattr(TensorboardLogHook, "after_iter", watched)
+    train([1.0] * 501, interval=1000)
+    assert alive[1] < alive[0] + 250  # 128 values may wait to be summed, here and in the epoch's means
 
 
 @pytest.mark.parametrize("accumulate", [1, 4])

@@ -92,6 +92,12 @@ def test_a_resume_from_anywhere_is_as_if_nothing_had_happened(train, interval, s
     assert train(VALUES, **keys, load="saved").everything == whole.everything
 
 
+def test_a_window_that_is_open_after_the_last_iteration_is_not_lost(train):
+    keys = {"interval": 2, "epochs": 2, "NAME": "BoardTestSolver"}
+    train([1, 2, 3], **keys, save_at=3, end_at=3, fails=KeyError)
+    assert train([1, 2, 3], **keys, load="saved").points() == [(2, 1.5), (3, 3.0), (5, 1.5), (6, 3.0)]
+
+
 def test_several_resumes_in_a_row(train):
     train(VALUES, epochs=4, save_at=3, saved="a", end_at=6, fails=KeyError)
     train(VALUES, epochs=4, load="a", saved="b", save_at=8, end_at=9, fails=KeyError)
