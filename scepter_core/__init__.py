@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from scepter_core.errors import ConfigError, Problem, RunError, ScepterError, Stopped
     from scepter_core.io import FileSystem
     from scepter_core.metrics import as_scalar
+    from scepter_core.migration import dict_to_yaml
     from scepter_core.probe import Probing
     from scepter_core.registry import (
         DATASETS,
@@ -41,6 +42,7 @@ _MODULES = {
     "scepter_core.errors": ("ConfigError", "Problem", "RunError", "ScepterError", "Stopped"),
     "scepter_core.io": ("FileSystem",),
     "scepter_core.metrics": ("as_scalar",),
+    "scepter_core.migration": ("dict_to_yaml",),
     "scepter_core.probe": ("Probing",),
     "scepter_core.registry": (
         "DATASETS",
@@ -87,6 +89,7 @@ __all__ = [
     "TrainValSolver",
     "__version__",
     "as_scalar",
+    "dict_to_yaml",
     "dump_config",
     "find_checkpoint",
     "hookimpl",

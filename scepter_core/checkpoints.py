@@ -10,6 +10,7 @@ from typing import Any
 
 from scepter_core.errors import RunError
 
+FORMAT = 1  # of the layout that `solver.state` writes
 FOLDER = "checkpoints"
 SUFFIX = ".pth"
 
@@ -48,7 +49,7 @@ def read_checkpoint(path: str) -> dict[str, Any]:
     Raises:
         RunError: the file is missing, damaged, or not one of ours; names it and says which.
     """
-    damage = _damage(path)
+    damage = damage_of(path)
     if damage is not None:
         raise RunError(f"cannot read the checkpoint {path}: {damage}")
     return _load(path, mmap=False)
@@ -93,7 +94,7 @@ def find_checkpoint(work_dir: str, wanted: str, warn: Callable[[str], object]) -
 
 def _describe(path: str) -> CheckpointInfo:
     size = Path(path).stat().st_size
-    damage = _damage(path)
+    damage = damage_of(path)
     if damage is not None:
         return CheckpointInfo(path, size, damage)
     try:
@@ -113,7 +114,7 @@ def _describe(path: str) -> CheckpointInfo:
         return CheckpointInfo(path, size, str(error) if isinstance(error, RunError) else "not one of this engine's")
 
 
-def _damage(path: str) -> str | None:
+def damage_of(path: str) -> str | None:
     """What is wrong with the file as a file: every record of the archive carries a checksum, and all are verified."""
     file = Path(path)
     if not file.is_file():

@@ -8,22 +8,31 @@ from collections.abc import Mapping as AbstractMapping
 from collections.abc import Sequence as AbstractSequence
 from datetime import datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, field_validator
+from pydantic import Field, field_validator
 
 from scepter_core import discovery, registry
 from scepter_core.config.compose import compose, finish
 from scepter_core.config.dump import dump, verbatim
 from scepter_core.config.nodes import Entry, Mapping, Node, Scalar, Sequence, source_text
 from scepter_core.config.nodes import from_python as node_from_python
-from scepter_core.config.section import NamedThing, Section, UnknownName, keys_of
+from scepter_core.config.section import NamedThing, Section, UnknownName, keys_of, sections
 from scepter_core.config.validate import validate
 from scepter_core.errors import ConfigError, Mark, Problem
 
 
 class EnvConfig(Section):
     """The keys of ENV: the process that the run lives in."""
+
+    taken_with_notice = MappingProxyType(
+        {
+            "TENSOR_PARALLEL_SIZE": "this version runs one process",
+            "PIPELINE_PARALLEL_SIZE": "this version runs one process",
+            "SYS_ENVS": "set environment variables where the command is started, before torch reads them",
+        }
+    )
 
     seed: int = Field(0, ge=0, description="Everything random in the run follows from it.")
     backend: Literal["auto", "gloo", "nccl"] = Field(
@@ -130,7 +139,7 @@ def _load(root: Mapping, plugins: AbstractSequence[str]) -> RunConfig:
         raise ConfigError(problems)
     config = validate(root, RunConfig, path="", resolve=registry.resolve, problems=problems)
     if config is not None:
-        for section in _sections(config):
+        for section in sections(config):
             section._root = config
         problems += _hook_problems(config)
     if problems or config is None:
@@ -212,20 +221,6 @@ def _plugin_text(config: RunConfig, place: int, plugin: str) -> Any:
 
 
 # --- across sections ----------------------------------------------------------------------------
-
-
-def _sections(value: Any) -> Iterator[Section]:
-    """The section and all below it."""
-    if isinstance(value, Section):
-        yield value
-    if isinstance(value, BaseModel):
-        below = [*value.__dict__.values(), *(value.model_extra or {}).values()]
-    elif isinstance(value, dict):
-        below = list(value.values())
-    else:
-        below = list(value) if isinstance(value, list | tuple) else []
-    for item in below:
-        yield from _sections(item)
 
 
 def _hook_problems(config: RunConfig) -> list[Problem]:

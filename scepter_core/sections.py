@@ -7,10 +7,11 @@ to these by the registry. Importing this module imports no torch.
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 from annotated_types import Gt
-from pydantic import AllowInfNan, ConfigDict, Field, PositiveInt, model_validator
+from pydantic import AllowInfNan, ConfigDict, Field, PositiveInt, field_validator, model_validator
 
 from scepter_core.config import Named, NamedThing, Section
 
@@ -23,6 +24,33 @@ class HookConfig(Named):
     """The keys of every hook."""
 
     priority: int = Field(0, description="Hooks of the same event run in ascending priority.")
+
+
+class FileSystemConfig(Named):
+    """One file system of FILE_SYSTEM; this version has the local one, which SCEPTER calls LocalFs."""
+
+    taken_with_notice = MappingProxyType(
+        {
+            **dict.fromkeys(("TEMP_DIR", "AUTO_CLEAN"), "local files are used where they are, and not copied"),
+            **dict.fromkeys(
+                ("ENDPOINT", "BUCKET", "OSS_AK", "OSS_SK", "PREFIX", "WRITABLE", "CHECK_WRITABLE", "RETRY_TIMES"),
+                "it is a remote file system's",
+            ),
+        }
+    )
+
+    @field_validator("name")
+    @classmethod
+    def _is_local(cls, name: str) -> str:
+        if name != "LocalFs":
+            raise ValueError(
+                f"{name} is a remote file system, and this version reads and writes local files only (LocalFs): "
+                "download what the run needs, give local paths, and leave this section out"
+            )
+        return name
+
+
+FileSystems = FileSystemConfig | list[FileSystemConfig] | None
 
 
 class LoaderConfig(Named):
@@ -41,6 +69,7 @@ class LoaderConfig(Named):
     )
     persistent_workers: bool = Field(False, description="Keep the worker processes between epochs.")
     prefetch_factor: PositiveInt | None = Field(None, description="Batches that each worker makes ahead.")
+    file_system: FileSystems = Field(None, description="As SOLVER.FILE_SYSTEM.")
 
     @model_validator(mode="after")
     def _workers_keys_need_workers(self) -> LoaderConfig:
@@ -72,6 +101,10 @@ class OptimizerKeys(Named):
 class SchedulerKeys(Named):
     """The keys of LR_SCHEDULER beside those of the class that NAME names (its parameters, upper case)."""
 
+    taken_with_notice = MappingProxyType(
+        dict.fromkeys(("LAST_EPOCH", "LAST_STEP"), "where the schedule stands follows from where the run stands")
+    )
+
     unit: Literal["epoch", "update"] = Field("epoch", description="What the scheduler's own numbers count.")
     monitor: str | None = Field(None, description="The epoch metric that ReduceLROnPlateau follows.")
 
@@ -91,10 +124,14 @@ class MetricKeys(Named):
 class SolverConfig(Named):
     """The keys of SOLVER that every solver has."""
 
+    taken_with_notice = MappingProxyType({"DO_FINAL_EVAL": "METRICS are computed in every eval"})
+
     mode: Mode | None = Field(None, description="Limit the run to one mode.")
     work_dir: str = Field(min_length=1, description="Folder of everything that the run writes.")
     log_file: str | None = Field("std_log.txt", description="The log, in WORK_DIR; null: none.")
-    file_system: None = Field(None, description="Options of remote file systems; this version writes locally.")
+    file_system: FileSystems = Field(
+        None, description="The file systems of the run, a section or a list of them; this version has LocalFs."
+    )
     resume_from: str | None = Field(None, description="A checkpoint to go on from, or `auto`: the newest whole one.")
     max_epochs: int = Field(-1, ge=-1, description="Training epochs in all; -1: no limit.")
     max_steps: int = Field(-1, ge=-1, description="Training steps in all; -1: no limit.")

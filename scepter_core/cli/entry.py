@@ -13,6 +13,7 @@ import typer
 
 from scepter_core._version import __version__
 from scepter_core.cli.checkpoints import checkpoints
+from scepter_core.cli.convert import convert
 from scepter_core.cli.explain import explain
 from scepter_core.cli.output import show_error
 from scepter_core.cli.plugins import plugins
@@ -98,6 +99,7 @@ def _app() -> typer.Typer:
         ("explain", explain),
         ("plugins", plugins),
         ("checkpoints", checkpoints),
+        ("convert", convert),
     ]
     for name, function in commands:
         app.command(name)(function)

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from scepter_core.config.compose import compose, finish
 from scepter_core.config.nodes import Mapping, Node, Scalar, Sequence, from_python, to_python
-from scepter_core.config.section import FreeSection, Named, NamedThing, Reference, Section, UnknownName
+from scepter_core.config.section import (
+    FreeSection,
+    Named,
+    NamedThing,
+    Reference,
+    Section,
+    UnknownName,
+    notices,
+)
 from scepter_core.config.signature import keywords, section_model, style_of
 from scepter_core.config.source import parse_yaml, read_yaml
 from scepter_core.config.validate import Resolve, validate
@@ -25,6 +33,7 @@ __all__ = [
     "finish",
     "from_python",
     "keywords",
+    "notices",
     "parse_yaml",
     "read_yaml",
     "section_model",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import ItemsView, KeysView
+from collections.abc import ItemsView, Iterator, KeysView
 from collections.abc import Mapping as AbstractMapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
+from types import MappingProxyType
+from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
 from pydantic import BaseModel, ConfigDict, PrivateAttr
@@ -79,12 +80,18 @@ class Section(BaseModel):
 
     Beside the fields themselves it answers as the configurations of SCEPTER do: `cfg.WARN_ABOVE`,
     `cfg.get("WARN_ABOVE", default)`, `cfg.have("WARN_ABOVE")`, `cfg["WARN_ABOVE"]`, `"WARN_ABOVE" in cfg`.
+
+    Attributes:
+        taken_with_notice: keys that other systems have, which are known here and do nothing, each with why. One that
+            is written is no error; it is left out of the section, and said once at the start of the run.
     """
 
     model_config = ConfigDict(
         extra="forbid", arbitrary_types_allowed=True, populate_by_name=True, protected_namespaces=()
     )
+    taken_with_notice: ClassVar[AbstractMapping[str, str]] = MappingProxyType({})
 
+    _taken: dict[str, str] = PrivateAttr(default_factory=dict)  # why, by path: what was written of taken_with_notice
     _root: Any = PrivateAttr(default=None)  # the RunConfig that the section is part of
     _node: Any = PrivateAttr(default=None)  # the tree that it was made from
 
@@ -165,6 +172,27 @@ def _rebuild(*source: Any) -> Section:
         thing, common=common, supplied=supplied, renames=dict(renames), annotations=dict(annotations)
     )
     return _blank(model)
+
+
+def sections(value: Any) -> Iterator[Section]:
+    """The section and all below it, in lists, dicts and other models too."""
+    if isinstance(value, Section):
+        yield value
+    if isinstance(value, BaseModel):
+        below = [*value.__dict__.values(), *(value.model_extra or {}).values()]
+    elif isinstance(value, dict):
+        below = list(value.values())
+    else:
+        below = list(value) if isinstance(value, list | tuple) else []
+    for item in below:
+        yield from sections(item)
+
+
+def notices(section: Section) -> Iterator[str]:
+    """What to say at the start of a run of the keys in the section, and below it, that are taken and do nothing."""
+    for each in sections(section):
+        for path, why in each._taken.items():
+            yield f"{path} is taken and does nothing: {why}"
 
 
 class Named(Section):

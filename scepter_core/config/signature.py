@@ -62,6 +62,9 @@ def section_model(
 ) -> type[Section]:
     """The model of the thing's section: the keys that all of its kind have, and its own, in one.
 
+    A thing that is built with keyword arguments may give keys of its kind other defaults, in an attribute
+    `key_defaults`: `{"UNIT": "update"}`.
+
     Args:
         obj: the class or function that NAME names.
         common: the keys of the kind.
@@ -179,6 +182,8 @@ def _keyword_model(
             fields[parameter.key] = (parameter.annotation, default)
         elif required:
             fields.update(_made_required(common, shared[parameter.key]))
+    for key, value in getattr(obj, "key_defaults", {}).items():
+        fields.update(_with_default(common, shared[key], value))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         model = create_model(name, __base__=common, **fields)
@@ -191,9 +196,14 @@ def _made_required(common: type[Section], field_name: str) -> dict[str, Any]:
     field = common.__pydantic_fields__[field_name]
     if field.is_required() or field.get_default() is not None:
         return {}
-    required = copy.copy(field)
-    required.default = PydanticUndefined
-    return {field_name: (field.annotation, required)}
+    return _with_default(common, field_name, PydanticUndefined)
+
+
+def _with_default(common: type[Section], field_name: str, value: Any) -> dict[str, Any]:
+    """The common field with another default."""
+    field = copy.copy(common.__pydantic_fields__[field_name])
+    field.default = value
+    return {field_name: (field.annotation, field)}
 
 
 def _default(value: Any, annotation: Any) -> FieldInfo:

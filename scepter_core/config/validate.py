@@ -111,12 +111,13 @@ class _Validator:
                 failed.add(field_name)
             else:
                 data[field_name] = value
+        taken = _taken(entries, model, path)
         free, empty = self._others(entries, model, path)
         made = self._made(node, model, path, {**free, **data}, failed)
         if made is INVALID or len(self._problems) > before:
             return INVALID
         if isinstance(made, Section):
-            made._node = node
+            made._node, made._taken = node, taken
         if isinstance(made, FreeSection):
             made._empty = empty
         return made
@@ -126,7 +127,10 @@ class _Validator:
     ) -> tuple[dict[str, Any], set[str]]:
         """The keys that are no fields: values where the model is open, else problems."""
         keys = keys_of(model)
-        others = {key: entry for key, entry in entries.items() if key not in keys}
+        known = {*keys, *getattr(model, "taken_with_notice", ())}
+        if model.model_config.get("extra") == "allow":
+            known = set(keys)  # code that reads its section as it stands may have a use for them
+        others = {key: entry for key, entry in entries.items() if key not in known}
         if model.model_config.get("extra") != "allow":
             for key, entry in others.items():
                 self._unknown(key, entry, keys, path)
@@ -198,6 +202,19 @@ def _holding(node: Mapping, model: type[BaseModel], earlier: type[BaseModel] | N
         return node.entries
     shared = shared_keys(model, earlier)
     return {**{key: entry for key, entry in node.stale.items() if key in shared}, **node.entries}
+
+
+def _taken(entries: dict[str, Entry], model: type[BaseModel], path: str) -> dict[str, str]:
+    """The written keys that are known and do nothing, by their path, each with why."""
+    if model.model_config.get("extra") == "allow":
+        return {}
+    why: dict[str, str] = getattr(model, "taken_with_notice", {})
+    written = (key for key, entry in entries.items() if key in why and key not in keys_of(model) and not _is_null(entry))
+    return {_join(path, key): why[key] for key in written}
+
+
+def _is_null(entry: Entry) -> bool:
+    return isinstance(entry.node, Scalar) and entry.node.is_null
 
 
 def _asks_default(node: Node, field: FieldInfo) -> bool:

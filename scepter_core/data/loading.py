@@ -103,6 +103,11 @@ class LoaderData:
             self.loader = DataLoader(KeyedDataset(dataset), batch_sampler=self.batch_sampler, **common)
 
     @property
+    def dataloader(self) -> DataLoader[Any]:
+        """The loader, under the name that SCEPTER's hooks know."""
+        return self.loader
+
+    @property
     def is_iterable(self) -> bool:
         """Whether the data set can only be read from front to back."""
         return isinstance(self.dataset, IterableDataset) or not hasattr(self.dataset, "__getitem__")

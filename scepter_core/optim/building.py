@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import inspect
 import warnings
 from typing import Any
 
@@ -102,7 +103,7 @@ def _overrides(entry: ParamGroupConfig) -> dict[str, Any]:
 def build_scheduler(section: SchedulerKeys, optimizer: Optimizer, *, planned_updates: int) -> LRScheduler:
     """The scheduler that `section` names, over `optimizer`.
 
-    `auto` for T_MAX or TOTAL_STEPS, and a OneCycleLR without any total, mean the length of the run.
+    `auto` for T_MAX or TOTAL_STEPS, given or as the default, and a OneCycleLR without any total, mean the length of the run.
 
     Args:
         planned_updates: updates of the whole run, -1 where nobody knows.
@@ -111,7 +112,9 @@ def build_scheduler(section: SchedulerKeys, optimizer: Optimizer, *, planned_upd
         ConfigError: the length of the run is asked for and not known.
     """
     arguments = keywords(section)
-    automatic = [name for name, value in arguments.items() if value == "auto"]
+    kind: Any = LR_SCHEDULERS.get(section.name)
+    given = {**_automatic_defaults(kind), **arguments}
+    automatic = [name for name, value in given.items() if value == "auto"]
     if section.name == "OneCycleLR" and not any(arguments.get(name) for name in ("total_steps", "epochs")):
         automatic.append("total_steps")
     for name in automatic:
@@ -128,6 +131,11 @@ def build_scheduler(section: SchedulerKeys, optimizer: Optimizer, *, planned_upd
         arguments[name] = planned_updates
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # torch's advice on call order is for those who call step()
-        kind: Any = LR_SCHEDULERS.get(section.name)
         scheduler: LRScheduler = kind(optimizer, **arguments)
         return scheduler
+
+
+def _automatic_defaults(kind: Any) -> dict[str, str]:
+    """The parameters whose default is `auto`."""
+    parameters = inspect.signature(kind).parameters.values()
+    return {parameter.name: "auto" for parameter in parameters if parameter.default == "auto"}

@@ -1,4 +1,4 @@
-"""torch's optimizers and schedulers under their own names."""
+"""torch's optimizers and schedulers under their own names, and SCEPTER's own schedulers under theirs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import torch
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
+from scepter_core.optim.annealing import LinoPolyLR, StepAnnealingLR, WarmupToConstantLR
 from scepter_core.registry import UnknownName
+
+_OURS: dict[str, type[LRScheduler]] = {kind.__name__: kind for kind in (LinoPolyLR, StepAnnealingLR, WarmupToConstantLR)}
 
 
 def optimizer_names() -> list[str]:
@@ -15,7 +18,11 @@ def optimizer_names() -> list[str]:
 
 
 def scheduler_names() -> list[str]:
-    """The public scheduler classes of torch.optim.lr_scheduler."""
+    """The public scheduler classes of torch.optim.lr_scheduler, and SCEPTER's own."""
+    return [*_names_of_torch(), *_OURS]
+
+
+def _names_of_torch() -> list[str]:
     return [name for name, thing in vars(torch.optim.lr_scheduler).items() if _is_public(name, thing, LRScheduler)]
 
 
@@ -39,5 +46,5 @@ def find_optimizer(name: str) -> object | None:
 
 
 def find_scheduler(name: str) -> object | None:
-    """The class of torch.optim.lr_scheduler called `name`, None where there is none."""
-    return getattr(torch.optim.lr_scheduler, name) if name in scheduler_names() else None
+    """The scheduler class called `name`: torch's, else one of SCEPTER's own; None where there is none."""
+    return getattr(torch.optim.lr_scheduler, name) if name in _names_of_torch() else _OURS.get(name)

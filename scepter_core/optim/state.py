@@ -38,19 +38,21 @@ def load_optimizer(optimizer: Optimizer, state: Mapping[str, Any], configured: l
         one line for each such option, for the log.
     """
     saved = state.get("configured") or configured
-    optimizer.load_state_dict({name: value for name, value in state.items() if name != "configured"})
-    notices = []
-    for number, (group, before, now) in enumerate(zip(optimizer.param_groups, saved, configured, strict=True)):
-        for name, value in now.items():
-            if name in before and before[name] != value:
-                group[name] = copy.deepcopy(value)
-                notices.append(f"parameter group {number}: {name} was {before[name]}, is now {value}")
+    groups, notices = [], []
+    for number, (group, before, now) in enumerate(zip(state["param_groups"], saved, configured, strict=True)):
+        changed = {name: value for name, value in now.items() if name in before and before[name] != value}
+        # Before loading: where torch puts its state follows from the options (FUSED, for one).
+        groups.append({**group, **copy.deepcopy(changed)})
+        notices += [
+            f"parameter group {number}: {name} was {before[name]}, is now {value}" for name, value in changed.items()
+        ]
+    optimizer.load_state_dict({"state": state["state"], "param_groups": groups})
     return notices
 
 
 def scheduler_state(scheduler: LRScheduler) -> dict[str, Any]:
     """Where the scheduler stands, and the numbers that it was given, without its functions and its optimizer."""
-    if not _is_torchs(scheduler):
+    if not _is_known(scheduler):
         return scheduler.state_dict()
     state = {name: value for name, value in vars(scheduler).items() if _is_plain(value)}
     if hasattr(scheduler, "_schedulers"):
@@ -58,8 +60,9 @@ def scheduler_state(scheduler: LRScheduler) -> dict[str, Any]:
     return state
 
 
-def _is_torchs(scheduler: LRScheduler) -> bool:
-    return type(scheduler).__module__.startswith("torch.optim")
+def _is_known(scheduler: LRScheduler) -> bool:
+    """Whether it is torch's, or one of `annealing`: what its attributes mean is known."""
+    return type(scheduler).__module__.startswith(("torch.optim", "scepter_core.optim"))
 
 
 def _is_plain(value: Any) -> bool:
@@ -76,7 +79,7 @@ def load_scheduler(scheduler: LRScheduler, state: Mapping[str, Any]) -> list[str
     Returns:
         one line for each number that differs from the checkpoint's, for the log.
     """
-    if not _is_torchs(scheduler):
+    if not _is_known(scheduler):
         scheduler.load_state_dict(dict(state))  # a class that users bring knows its own state
         return []
     given = set(inspect.signature(type(scheduler)).parameters) - {"last_epoch"}

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from scepter_core.bus import EventBus, Hook
+from scepter_core.config import notices
 from scepter_core.data import build_data, is_stream, iterations_of, key, seed_streams
 from scepter_core.errors import ConfigError, Problem
 from scepter_core.io import FileSystem
@@ -89,6 +90,8 @@ class SolverSetup(SolverPosition):
             torch.cuda.init()  # type: ignore[no-untyped-call]  # before it, there are no generators to seed
         if self.log_file is not None:
             self._log_file = LogFile(self.logger, self.log_file)
+        for notice in notices(self.root if self.root is not None else self.cfg):
+            self.logger.info("%s", notice)
         self._seed_for("construct_hook")
         self.construct_hook()
         self.bus.freeze()

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from scepter_core._version import __version__
+from scepter_core.checkpoints import FORMAT
 from scepter_core.data import get_streams, set_streams
 from scepter_core.errors import RunError
 from scepter_core.optim import load_optimizer, load_scheduler, optimizer_state, scheduler_state
@@ -23,11 +24,12 @@ if TYPE_CHECKING:
     from scepter_core.bus import Hook
     from scepter_core.solver.base import BaseSolver
 
-FORMAT = 1
 _KEYS = (
     *("model", "optimizer", "lr_scheduler", "scaler", "epoch", "iter", "total_iter", "total_updates"),
     *("position", "window", "data", "rng", "hooks", "metrics"),
 )
+# Options of torch's optimizers that came with later versions: torch gives them a value where a saved state has none.
+_LATER_OPTIONS = {"maximize", "foreach", "capturable", "differentiable", "fused", "decoupled_weight_decay"}
 _PLAIN = (type(None), bool, int, float, str, bytes, torch.Tensor)
 
 
@@ -150,7 +152,7 @@ def _check_optimizer(solver: BaseSolver, state: Mapping[str, Any]) -> None:
     if there != here:
         raise RunError(f"the checkpoint's optimizer has parameter groups of {there} parameters, this run's {here}")
     known = set(solver.optimizer.state_dict()["param_groups"][0])
-    if known - set(saved["param_groups"][0]):
+    if known - set(saved["param_groups"][0]) - _LATER_OPTIONS:
         raise RunError("the checkpoint is of another kind of optimizer")
 
 
@@ -181,9 +183,9 @@ def _load_metrics(solver: BaseSolver, saved: Mapping[str, Any]) -> None:
 
 
 def _warn_of_changed_data(solver: BaseSolver, saved: Mapping[str, Any]) -> None:
-    if saved["seed"] != solver.env.seed:
+    if saved["seed"] not in (None, solver.env.seed):  # None: of a converted file, and not known
         solver.logger.warning("SEED was %s, is now %s: the run will not repeat", saved["seed"], solver.env.seed)
-    if saved["steps_per_epoch"] != solver.steps_per_epoch and solver.has("train"):
+    if saved["steps_per_epoch"] not in (None, solver.steps_per_epoch) and solver.has("train"):
         solver.logger.warning(
             "an epoch had %s training steps, and has %s now: the order of the data changes",
             saved["steps_per_epoch"],

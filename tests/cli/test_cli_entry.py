@@ -30,7 +30,7 @@ def test_help_names_every_command(project):
     assert done.status == 0
     listed = done.out.partition("Commands:\n")[2]
     assert [line.split()[0] for line in listed.splitlines()] == [
-        "run", "eval", "test", "validate", "explain", "plugins", "checkpoints",
+        "run", "eval", "test", "validate", "explain", "plugins", "checkpoints", "convert",
     ]  # fmt: skip
     assert "128 + n" in done.out
 

@@ -48,6 +48,10 @@ class BackwardHook(Hook):
     class Config(HookConfig):
         """The keys of BackwardHook."""
 
+        taken_with_notice = dict.fromkeys(
+            ("DO_PROFILE", "PROFILE_DIR"), "this hook does not profile; torch.profiler does, in a hook of your own"
+        )
+
         priority: int = 0
         gradient_clip: float = Field(-1.0, description="Largest norm of the whole gradient; <= 0: no clipping.")
         accumulate_step: PositiveInt | None = Field(

@@ -51,6 +51,10 @@ class CheckpointHook(Hook):
     class Config(HookConfig):
         """The keys of CheckpointHook."""
 
+        taken_with_notice = dict.fromkeys(
+            ("PUSH_TO_HUB", "HUB_MODEL_ID", "HUB_PRIVATE"), "this hook uploads nothing; on_checkpoint tells of each file"
+        )
+
         priority: int = 300
         interval: int = Field(1, description="Epochs between checkpoints (steps where only MAX_STEPS limits); <= 0: none.")
         interval_steps: int = Field(0, description="Training steps between checkpoints; <= 0: none.")
@@ -62,6 +66,7 @@ class CheckpointHook(Hook):
         on_save_error: Literal["error", "warn"] = Field(
             "error", description="What a file that could not be written does: end the run, or warn."
         )
+        disable_snapshot: bool = Field(False, description="No files at intervals: only best, last and a signal's.")
         async_: bool = Field(True, alias="ASYNC", description="Write in the background while training goes on.")
 
         @field_validator("save_name_prefix")
@@ -147,7 +152,8 @@ class CheckpointHook(Hook):
         steps = [self.cfg.interval_steps]
         if solver.cfg.counts_steps and "interval" in self.cfg.model_fields_set:
             steps.append(self.cfg.interval)
-        if any(interval > 0 and solver.train_steps % interval == 0 for interval in steps):
+        due = any(interval > 0 and solver.train_steps % interval == 0 for interval in steps)
+        if due and not self.cfg.disable_snapshot:
             self._save(solver, "step")
         elif solver.save_requested:
             self._save(solver, "signal")
@@ -199,7 +205,7 @@ class CheckpointHook(Hook):
             due = "interval" not in self.cfg.model_fields_set and solver.training_done
         else:
             due = solver.crossed(self.cfg.interval)
-        if due:
+        if due and not self.cfg.disable_snapshot:
             self._save(solver, "step")
         else:
             self._announce(solver)

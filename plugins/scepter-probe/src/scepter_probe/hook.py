@@ -26,6 +26,15 @@ class ProbeDataHook(Hook):
     class Config(HookConfig):
         """The keys of ProbeDataHook."""
 
+        taken_with_notice = {
+            **dict.fromkeys(
+                ("SAVE_NAME_PREFIX", "SAVE_PROBE_PREFIX"), "probes are in WORK_DIR/probe/{mode}/step_{step}, by their names"
+            ),
+            "SAVE_LAST": "the folder with the highest step is the last one",
+            "SAVE_IMAGE_POSTFIX": "images are written as PNG",
+            "SAVE_VIDEO_POSTFIX": "no videos are made; other tensors are written as .npy",
+        }
+
         priority: int = 200
         prob_interval: int = Field(1000, description="Training steps between probes; <= 0: no probes, in any mode.")
 
