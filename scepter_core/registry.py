@@ -52,6 +52,7 @@ __all__ = [
     "REGISTRIES",
     "SAMPLERS",
     "SOLVERS",
+    "STRATEGIES",
     "Registry",
     "UnknownName",
     "origin",
@@ -73,6 +74,7 @@ _WORDS |= {
     "lr_schedulers": "LR scheduler",
     "metrics": "metric",
     "engines": "engine",
+    "strategies": "strategy",
 }
 
 # What to install for a name that is missing: for messages only, the core imports none of them.
@@ -409,10 +411,20 @@ METRICS = Registry(
     provider_names="scepter_core.metrics:metric_names",
 )
 ENGINES = Registry("engines")
+STRATEGIES = Registry(
+    "strategies",
+    supplied=frozenset({"processes", "device"}),
+    base="scepter_core.distributed:Strategy",
+    provider="scepter_core.distributed:find_strategy",
+    provider_names="scepter_core.distributed:strategy_names",
+)
 
 REGISTRIES: dict[str, Registry] = {
     registry.kind: registry
-    for registry in (SOLVERS, HOOKS, MODELS, DATASETS, SAMPLERS, OPTIMIZERS, LR_SCHEDULERS, METRICS, ENGINES)
+    for registry in (
+        *(SOLVERS, HOOKS, MODELS, DATASETS, SAMPLERS, OPTIMIZERS, LR_SCHEDULERS, METRICS, ENGINES),
+        STRATEGIES,
+    )
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 import torch
@@ -31,8 +32,10 @@ class KeyedDataset(Dataset[Any]):
 class KeyedIterable(IterableDataset[Any]):
     """An iterable data set whose streams are keyed by (seed, mode, epoch, worker)."""
 
-    def __init__(self, dataset: Any, *, seed: int, mode: str, rank: int) -> None:
+    def __init__(self, dataset: Any, *, seed: int, mode: str, rank: int, world_size: int = 1) -> None:
         self.dataset, self.seed, self.mode, self.rank = dataset, seed, mode, rank
+        # One that knows of processes says so, and gives each its own samples; of any other, each takes every n-th.
+        self.every = 1 if getattr(dataset, "splits_by_rank", False) else world_size
         # Shared memory, so that workers that outlive an epoch see the next one's number.
         self.epoch = torch.ones((), dtype=torch.int64).share_memory_()  # type: ignore[no-untyped-call]
 
@@ -41,7 +44,7 @@ class KeyedIterable(IterableDataset[Any]):
         seed_streams(
             key(self.seed, self.mode, int(self.epoch), "worker", worker.id if worker else 0, self.rank)
         )
-        yield from self.dataset
+        yield from islice(self.dataset, self.rank, None, self.every) if self.every > 1 else self.dataset
 
 
 class LoaderData:
@@ -53,12 +56,13 @@ class LoaderData:
         batch_sampler: groups the sampler's indices; None for an iterable data set.
         loader: the torch DataLoader.
         batch_size: samples in a full batch, of this process.
+        world_size: processes that a batch of the run is divided among.
 
     Args:
         dataset: map-style, or iterable (anything with `__iter__` and without `__getitem__`, or an IterableDataset).
         make_sampler: given the data set, returns a sampler; None for the engine's own.
         collate: joins samples to a batch; None for torch's.
-        seed, mode, rank: what the random keys are made of.
+        seed, mode, rank, world_size: what the random keys are made of, and which share of each batch this process has.
         options: further arguments of DataLoader (`num_workers`, `pin_memory`, …).
     """
 
@@ -72,11 +76,13 @@ class LoaderData:
         drop_last: bool,
         seed: int,
         rank: int = 0,
+        world_size: int = 1,
         make_sampler: Callable[[Any], Any] | None = None,
         collate: Callable[[list[Any]], Any] | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> None:
         self.dataset, self.mode, self.batch_size, self.drop_last = dataset, mode, batch_size, drop_last
+        self.world_size = world_size
         self.sampler: Any = None
         self.batch_sampler: KeyedBatches | None = None
         common: dict[str, Any] = {
@@ -86,7 +92,7 @@ class LoaderData:
             **(options or {}),
         }
         if self.is_iterable:
-            self._iterable = KeyedIterable(dataset, seed=seed, mode=mode, rank=rank)
+            self._iterable = KeyedIterable(dataset, seed=seed, mode=mode, rank=rank, world_size=world_size)
             self.loader: DataLoader[Any] = DataLoader(
                 self._iterable, batch_size=batch_size, drop_last=drop_last, **common
             )
@@ -98,7 +104,7 @@ class LoaderData:
                 else EpochSampler(size, shuffle=shuffle, seed=seed, mode=mode)
             )
             self.batch_sampler = KeyedBatches(
-                self.sampler, batch_size, drop_last, seed=seed, mode=mode, rank=rank
+                self.sampler, batch_size, drop_last, seed=seed, mode=mode, rank=rank, world_size=world_size
             )
             self.loader = DataLoader(KeyedDataset(dataset), batch_sampler=self.batch_sampler, **common)
 
@@ -128,7 +134,7 @@ class LoaderData:
                 return len(self.batch_sampler)
         except TypeError:
             return -1
-        if self.samples is None or self.loader.num_workers > 1:
+        if self.samples is None or self.loader.num_workers > 1 or self.world_size > 1:
             return -1  # each worker ends with a short batch of its own
         return self.samples // self.batch_size if self.drop_last else -(-self.samples // self.batch_size)
 
@@ -138,15 +144,25 @@ class LoaderData:
         if iterator is not None and hasattr(iterator, "_shutdown_workers"):
             iterator._shutdown_workers()  # else the collector ends them, after their queues, and waits for each
 
-    def batches(self, epoch: int, start: int = 0) -> Iterator[tuple[Any, bool]]:
+    def left(self, start: int, offset: int) -> int:
+        """Batches in an epoch behind its first `start`, which hold `offset` samples; -1 where nobody knows."""
+        if self.batch_sampler is not None and self.batch_sampler.counts_samples and self.iterations >= 0:
+            return self.batch_sampler.left(offset)
+        return self.iterations - start if self.iterations >= 0 and not self.is_iterable else -1
+
+    def batches(self, epoch: int, start: int = 0, offset: int | None = None) -> Iterator[tuple[Any, bool]]:
         """The batches of `epoch` (from 1) without its first `start`, each with whether it is the epoch's last.
 
         A map-style data set begins there without reading what comes before. An iterable one is read up to there.
+
+        Args:
+            offset: the samples in those first batches, where batches had another size then; used by a map-style data set.
         """
         if self.batch_sampler is not None:
-            self.batch_sampler.seek(epoch, start)
-            last = self.iterations - 1
-            if last >= 0:
+            by_sample = offset is not None and self.batch_sampler.counts_samples
+            self.batch_sampler.seek(epoch, start, offset if by_sample else None)
+            last = start + self.left(start, self.batch_sampler.offset) - 1
+            if self.iterations >= 0:
                 for number, batch in enumerate(self.loader, start):
                     yield batch, number == last
                 return
@@ -178,13 +194,14 @@ class LoaderData:
             yield batch
 
 
-def iterate(data: Any, epoch: int, start: int) -> Iterator[tuple[Any, bool]]:
+def iterate(data: Any, epoch: int, start: int, offset: int | None = None) -> Iterator[tuple[Any, bool]]:
     """The batches of `data` from `start` on, each with whether it is the last: of a LoaderData, or of any iterable.
 
-    Of an iterable of batches (a solver's own loader), the first `start` are read and left.
+    Of an iterable of batches (a solver's own loader), the first `start` are read and left. `offset` is as in
+    `LoaderData.batches`.
     """
     if isinstance(data, LoaderData):
-        yield from data.batches(epoch, start)
+        yield from data.batches(epoch, start, offset)
         return
     source = iter(data)
     for _ in range(start):

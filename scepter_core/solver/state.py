@@ -5,7 +5,7 @@ Everything in it is read by `torch.load(weights_only=True)`: no object of ours i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,6 +19,7 @@ from scepter_core.optim import load_optimizer, load_scheduler, optimizer_state, 
 from scepter_core.registry import origin
 from scepter_core.runconfig import dump_config
 from scepter_core.sections import MODES
+from scepter_core.solver.sharing import EpochStart
 
 if TYPE_CHECKING:
     from scepter_core.bus import Hook
@@ -35,10 +36,13 @@ _PLAIN = (type(None), bool, int, float, str, bytes, torch.Tensor)
 
 def save_state(solver: BaseSolver) -> dict[str, Any]:
     """The whole resumable state. Tensors are the run's own, not copies: copy before the next step."""
+    gather = solver.processes.gather
     # Hooks first: what one of them still has to report (an update that was left out) changes the counters.
     hooks = {
-        name: {"origin": origin(hook), "state": hook.state_dict()} for name, hook in _keyed_hooks(solver)
+        name: {"origin": origin(hook), "state": hook.state_dict(), "ranks": gather(hook.rank_state_dict())}
+        for name, hook in _keyed_hooks(solver)
     }
+    solver.strategy.synchronise_buffers(solver.model)
     state: dict[str, Any] = {
         "format": FORMAT,
         "version": __version__,
@@ -48,12 +52,11 @@ def save_state(solver: BaseSolver) -> dict[str, Any]:
         "scaler": solver.scaler.state_dict() if solver.scaler else None,
         **solver.counters.state_dict(solver.mode),
         "window": _window(solver),
-        "data": {"seed": solver.env.seed, "steps_per_epoch": solver.steps_per_epoch},
-        "rng": {f"rank{solver.rank}": get_streams(solver.device)},
+        "data": _data(solver),
+        "rng": {f"rank{rank}": streams for rank, streams in enumerate(gather(get_streams(solver.device)))},
         "hooks": hooks,
         "metrics": {
-            "means": {mode: means.state_dict() for mode, means in solver.means.items()},
-            "named": solver.metrics.state_dict() if solver.metrics else {},
+            "ranks": gather(_metrics(solver)),
             "epoch_outputs": {mode: dict(outputs) for mode, outputs in solver.epoch_outputs.items()},
         },
         "config": dump_config(solver.root) if solver.root is not None else "",
@@ -84,13 +87,14 @@ def load_state(solver: BaseSolver, state: Mapping[str, Any]) -> None:
 def _load(solver: BaseSolver, state: Mapping[str, Any]) -> None:
     check_weights(solver.model, state["model"])
     _check_optimizer(solver, state)
-    solver.model.load_state_dict(state["model"])
+    solver.strategy.load_weights(solver.model, state["model"])
     solver.counters.load_state_dict(state)
+    solver.epoch_start = _epoch_start(solver, state)
     if not solver.has("train"):
         return  # an eval or a test of these weights: nothing of the training goes on, and its logs stay as they are
     notices = []
     if solver.optimizer and state["optimizer"] is not None:
-        notices += load_optimizer(solver.optimizer, state["optimizer"], solver._configured_options)
+        notices += load_optimizer(solver.optimizer, _parts(solver, state["optimizer"]), solver._configured_options)
     if solver.lr_scheduler is not None and state["lr_scheduler"] is not None:
         notices += load_scheduler(solver.lr_scheduler, state["lr_scheduler"])
     if solver.scaler and state["scaler"]:
@@ -116,12 +120,14 @@ def weights_for_export(model: nn.Module) -> dict[str, torch.Tensor]:
         if value.layout is not torch.strided:
             weights[name] = value.detach().to("cpu", copy=True)
             continue
+        own = value.to_local() if hasattr(value, "to_local") else value  # of a DTensor, of which others hold parts
         kind = (value.dtype, value.is_conj(), value.is_neg())
-        place = (value.device, value.data_ptr(), tuple(value.shape), value.stride(), kind)
-        if value.numel() and place in seen:
+        place = (value.device, own.data_ptr(), tuple(value.shape), value.stride(), kind)
+        if own.numel() and place in seen:
             continue
         seen.add(place)
-        weights[name] = value.detach().to("cpu", copy=True).contiguous()
+        whole = value.full_tensor() if hasattr(value, "full_tensor") else value
+        weights[name] = whole.detach().to("cpu", copy=True).contiguous()
     return weights
 
 
@@ -156,12 +162,42 @@ def _check_optimizer(solver: BaseSolver, state: Mapping[str, Any]) -> None:
         raise RunError("the checkpoint is of another kind of optimizer")
 
 
+def _parts(solver: BaseSolver, optimizer: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The optimizer's state with what this process holds of each tensor."""
+    if not solver.strategy.sharded:
+        return optimizer
+    parameters = [parameter for group in solver.optimizer.param_groups for parameter in group["params"]]
+    state = {
+        number: {name: solver.strategy.part_of(value, parameters[number]) for name, value in values.items()}
+        for number, values in optimizer["state"].items()
+    }
+    return {**optimizer, "state": state}
+
+
+def _data(solver: BaseSolver) -> dict[str, Any]:
+    """How far the data is read, in samples where they are counted, and what its order follows from."""
+    done = solver.counters.state_dict(solver.mode)["iter"]
+    return {
+        "seed": solver.env.seed,
+        "steps_per_epoch": solver.steps_per_epoch,
+        "world_size": solver.world_size,
+        "samples": solver.epoch_start.offset(solver.datas.get("train"), done),
+    }
+
+
+def _epoch_start(solver: BaseSolver, state: Mapping[str, Any]) -> EpochStart:
+    """From where on this run's batches have their size: where other ones were read before, from where it stands."""
+    samples = state["data"].get("samples")
+    start = EpochStart()
+    if samples is None or samples == start.offset(solver.datas.get("train"), state["iter"]):
+        return start
+    return EpochStart(state["iter"], samples)
+
+
 def _window(solver: BaseSolver) -> dict[str, Any] | None:
     if solver.counters.window == 0 or solver.window_closes:
         return None
-    gradients = {
-        name: parameter.grad for name, parameter in solver.model.named_parameters() if parameter.grad is not None
-    }
+    gradients = solver.strategy.window_gradients(solver.model)
     return {"count": solver.counters.window, "size": solver.window_size, "gradients": gradients}
 
 
@@ -171,21 +207,46 @@ def _load_window(solver: BaseSolver, window: Mapping[str, Any] | None) -> None:
     solver.counters.window = window["count"] if window else 0
     for name, parameter in solver.model.named_parameters():
         gradient = window["gradients"].get(name) if window else None
-        parameter.grad = gradient.to(parameter.device) if gradient is not None else None
+        if gradient is not None:
+            gradient = solver.strategy.part_of(gradient.to(parameter.device), parameter)
+        parameter.grad = gradient
+
+
+def _metrics(solver: BaseSolver) -> dict[str, Any]:
+    """What this process has seen of the epochs that are under way."""
+    return {
+        "means": {mode: means.state_dict() for mode, means in solver.means.items()},
+        "named": solver.metrics.state_dict() if solver.metrics else {},
+    }
 
 
 def _load_metrics(solver: BaseSolver, saved: Mapping[str, Any]) -> None:
+    ranks = of_this_rank(saved["ranks"], solver.rank, solver.world_size)
     for mode in MODES:
-        solver.means[mode].load_state_dict(saved["means"][mode])
+        solver.means[mode].load_state_dict(*(state["means"][mode] for state in ranks))
     solver.epoch_outputs.update({mode: dict(outputs) for mode, outputs in saved["epoch_outputs"].items()})
     if solver.metrics:
-        solver.metrics.load_state_dict(saved["named"])
+        solver.metrics.load_state_dict([state["named"] for state in ranks])
+
+
+def of_this_rank(states: Sequence[Any], rank: int, world_size: int) -> Sequence[Any]:
+    """Of the states that the processes had: its own; where there were others, all for the first one, none for the rest."""
+    if len(states) == world_size:
+        return states[rank : rank + 1]
+    return states if rank == 0 else []
 
 
 def _warn_of_changed_data(solver: BaseSolver, saved: Mapping[str, Any]) -> None:
     if saved["seed"] not in (None, solver.env.seed):  # None: of a converted file, and not known
         solver.logger.warning("SEED was %s, is now %s: the run will not repeat", saved["seed"], solver.env.seed)
-    if saved["steps_per_epoch"] not in (None, solver.steps_per_epoch) and solver.has("train"):
+    before = saved.get("world_size", 1)
+    if before != solver.world_size:
+        solver.logger.warning(
+            "the run had %d processes, and has %d now: it goes on with the next sample, and will not repeat bit for bit",
+            before,
+            solver.world_size,
+        )
+    elif saved["steps_per_epoch"] not in (None, solver.steps_per_epoch) and solver.has("train"):
         solver.logger.warning(
             "an epoch had %s training steps, and has %s now: the order of the data changes",
             saved["steps_per_epoch"],
@@ -209,8 +270,11 @@ def _load_hooks(solver: BaseSolver, saved: Mapping[str, Any]) -> None:
         if name not in hooks:
             if entry["state"]:
                 solver.logger.warning("the checkpoint has state of %s (%s), which is not listed", name, entry["origin"])
-        elif entry["state"]:
+            continue
+        if entry["state"]:
             hooks[name].load_state_dict(entry["state"])
+        if any(ranks := entry.get("ranks", [])):
+            hooks[name].load_rank_state_dicts(list(of_this_rank(ranks, solver.rank, solver.world_size)))
     for name in hooks.keys() - saved.keys():
         solver.logger.warning("the checkpoint has no state of %s: it begins anew", name)
 
