@@ -216,7 +216,7 @@ def _remove_earlier_run(work_dir: str, log_file: str | None) -> None:
 
 
 def _take_weights(solver: BaseSolver, wanted: str) -> None:
-    path = find_checkpoint(solver.work_dir, wanted, solver.logger.warning)
+    path = solver.processes.of_first(partial(find_checkpoint, solver.work_dir, wanted, solver.logger.warning))
     if path is None:
         solver.logger.warning(
             "NO CHECKPOINT in %s: the weights are those that the model was made with, untrained", solver.work_dir

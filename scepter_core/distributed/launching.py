@@ -101,10 +101,10 @@ def launch(what: Launch, arguments: Sequence[str]) -> int:
 def _status_of(rank: int, failure: ProcessFailure) -> int:
     """The run's exit status from that of the process that failed first; a process that said nothing is told of here."""
     code = failure.exitcode
-    if code >= 0:
+    if code in (1, 2) or code > 128:  # as this command ends: it has said why
         return code
-    name = signal.Signals(-code).name
-    sys.stderr.write(f"rank {rank} (process {failure.pid}) was killed by {name}\n")
+    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
+    sys.stderr.write(f"rank {rank} (process {failure.pid}) {how}\n")
     return 1
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import socket
 import sys
@@ -64,6 +65,7 @@ class Watch:
         """
         if self._store is None:
             return error
+        self._done.set()  # what ends this process from now on is this error
         # The launcher ends every process when one is gone: not before this one has had its say.
         with contextlib.suppress(ValueError):  # not the main thread
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -81,6 +83,8 @@ class Watch:
             return _lost("the process that the others meet at", error)
 
     def _in_words(self, error: BaseException) -> BaseException:
+        if not re.search("tim(ed|e) ?out", str(error), re.IGNORECASE):
+            return _lost("another process", error)
         others = [rank for rank in range(self.processes.world_size) if rank != self.processes.rank]
         self._heard_within(_GRACE + 2, *(f"{_STANDS}/{rank}" for rank in others))
         hung = [rank for rank in others if self._store.check([f"{_STANDS}/{rank}"])]
@@ -144,7 +148,8 @@ class Watch:
 
 
 def _lost(whom: str, error: BaseException) -> RunError:
-    reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    text = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    reason = re.sub(r"^\[\S+\] |\. This is typically.*$", "", text)  # gloo's place in its source, and its guess
     return RunError(f"lost the connection to {whom}: it was killed, or its machine or the network failed ({reason})")
 
 

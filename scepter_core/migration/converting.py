@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from scepter_core._version import __version__
-from scepter_core.checkpoints import FORMAT, SUFFIX
+from scepter_core.checkpoints import FORMAT, SUFFIX, read_checkpoint
 from scepter_core.errors import ConfigError, Problem, RunError
 from scepter_core.io import FileSystem
 from scepter_core.migration.layouts import Found, recognise
@@ -69,8 +69,14 @@ def convert(
         RunError: the content of `old` cannot be converted, or `new` not be written.
     """
     _check(old, new, overwrite)
-    found = recognise(read(old), old)
+    state = read(old)
+    is_spread = isinstance(state, dict) and "shards" in state  # over the processes that wrote it
+    if is_spread:
+        state = read_checkpoint(old)
+    found = recognise(state, old)
     to_safetensors = new.endswith(SAFETENSORS)
+    if is_spread and not to_safetensors and not weights_only:
+        return _gather(state, found, new)
     if found.is_ours and not to_safetensors and not weights_only:
         raise ConfigError(f"{old} is a checkpoint of this engine already: nothing to convert")
     stripped = not (found.is_ours or keep_names) and found.strip_prefix()
@@ -84,10 +90,7 @@ def convert(
         content, left_out = _as_safetensors(found)
     else:
         content, left_out = partial(_save, _as_checkpoint(found)), []
-    try:
-        FileSystem().write_atomic(new, content)
-    except (OSError, RuntimeError) as error:  # torch reports a full disk as a RuntimeError
-        raise RunError(f"could not write {new}: {error}") from error
+    _write(new, content)
     return Conversion(
         layout=found.layout,
         tensors=found.tensors,
@@ -99,6 +102,29 @@ def convert(
         stripped=stripped,
         left_out=(*found.left_out, *left_out),
     )
+
+
+def _gather(state: dict[str, Any], found: Found, new: str) -> Conversion:
+    """A checkpoint that several processes wrote parts of, as one file: all of it."""
+    _write(new, partial(_save, state))
+    return Conversion(
+        layout="a checkpoint of this engine, spread over several files",
+        tensors=found.tensors,
+        epoch=found.epoch or 0,
+        step=found.step or 0,
+        updates=state["total_updates"],
+        optimizer=state["optimizer"] is not None,
+        scaler=state["scaler"] is not None,
+        stripped=False,
+        left_out=(),
+    )
+
+
+def _write(new: str, content: Any) -> None:
+    try:
+        FileSystem().write_atomic(new, content)
+    except (OSError, RuntimeError) as error:  # torch reports a full disk as a RuntimeError
+        raise RunError(f"could not write {new}: {error}") from error
 
 
 def _check(old: str, new: str, overwrite: bool) -> None:
@@ -132,6 +158,7 @@ def _as_checkpoint(found: Found) -> dict[str, Any]:
     from scepter_core.metrics import WeightedMeans
 
     nothing = {mode: WeightedMeans().state_dict() for mode in MODES}
+    seen = {"means": nothing, "named": {}}
     return {
         "format": FORMAT,
         "version": __version__,
@@ -148,7 +175,7 @@ def _as_checkpoint(found: Found) -> dict[str, Any]:
         "data": {"seed": None, "steps_per_epoch": None},
         "rng": {},
         "hooks": {},
-        "metrics": {"means": nothing, "named": {}, "epoch_outputs": {}},
+        "metrics": {"ranks": [seen], "epoch_outputs": {}},
         "config": "",
     }
 

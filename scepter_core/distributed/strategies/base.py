@@ -91,6 +91,14 @@ class Strategy:
                 gradients[name] = gradient / self.processes.world_size
         return gradients
 
+    def write_parts(self, path: str, state: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """What the checkpoint file `path` has to hold, None in a process that does not write it.
+
+        Every process calls this, perhaps in a thread, with tensors that do not change meanwhile; what is spread over
+        processes is written here, beside the file.
+        """
+        return state if self.processes.writes else None
+
     def part_of(self, whole: Any, like: torch.Tensor) -> Any:
         """What this process holds of a tensor that is saved whole and belongs to `like`: a parameter."""
         return whole

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import torch
+import torch.distributed as dist
 from pydantic import Field
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
@@ -41,10 +42,12 @@ class FSDP(Strategy):
         reduce_dtype: Dtype | None = Field(None, description="Type that gradients are summed in.")
 
     cfg: Config
+    _writers: dist.ProcessGroup | None = None
 
     def prepare(self, model: nn.Module, trains: bool) -> nn.Module:
         """Shard the blocks, then what is left of the model."""
         mesh = self._mesh()
+        self._writers = dist.new_group(backend="gloo")  # of its own: files are written beside the training
         policy = MixedPrecisionPolicy(param_dtype=_dtype(self.cfg.param_dtype), reduce_dtype=_dtype(self.cfg.reduce_dtype))
         for block in self._blocks(model):
             fully_shard(block, mesh=mesh, mp_policy=policy, reshard_after_forward=self.cfg.sharding != "grad_op")
@@ -96,6 +99,14 @@ class FSDP(Strategy):
         """Load this process's part of each tensor."""
         own = model.state_dict()
         model.load_state_dict({name: self.part_of(value, own[name]) for name, value in weights.items()})
+
+    def write_parts(self, path: str, state: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Each process writes its parts (torch.distributed.checkpoint)."""
+        from scepter_core.distributed.sharded import write_shards
+
+        if self._writers is None:
+            return super().write_parts(path, state)
+        return write_shards(path, state, self._writers)
 
     def part_of(self, whole: Any, like: torch.Tensor) -> Any:
         """The DTensor that has the parts of `like`."""
