@@ -59,7 +59,9 @@ def launch(what: Launch, arguments: Sequence[str]) -> int:
         raise ConfigError(
             [Problem("machines need a place to meet", path="--rdzv-endpoint", expected="HOST:PORT of one of them")]
         )
-    logging.getLogger("torch.distributed").setLevel(logging.CRITICAL)  # what there is to say is said below
+    for name in logging.root.manager.loggerDict:
+        if name.startswith("torch.distributed"):  # what there is to say is said below, and by the processes
+            logging.getLogger(name).setLevel(logging.CRITICAL)
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // what.nproc)))
     address = _address_towards(what.endpoint)
     if what.nnodes > 1 and (interface := _interface_of(address)) is not None:

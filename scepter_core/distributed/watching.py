@@ -26,6 +26,7 @@ from scepter_core.errors import RunError
 _LOOK_EVERY = 1.0  # seconds
 _GRACE = 6.0  # seconds from another process's failure to the end of this one
 _REPORT_WITHIN = 3.0  # seconds in which a process that failed says so, once its connections are gone
+_FIRST_ENDS_WITHIN = 0.7  # seconds from what the first one says to its end
 _FAILED, _STANDS, _BEAT = "failed", "stands", "beat"
 
 
@@ -78,6 +79,7 @@ class Watch:
             if is_first:
                 return self._in_words(error) if lost else error
             self._heard_within(_GRACE + _REPORT_WITHIN, TOLD)
+            time.sleep(_FIRST_ENDS_WITHIN)  # the launcher takes the status of the run from who ends first
             return None
         except (dist.DistError, RuntimeError):  # the store is gone, and with it who held it
             return _lost("the process that the others meet at", error)

@@ -64,7 +64,7 @@ class _Slot:
         if isinstance(metric, torch.nn.Module):
             metric = metric.to(device)
         for part in parts_of(metric):
-            part.sync_on_compute = False  # states are joined here, those of an empty share too
+            part.distributed_available_fn = _never  # states are joined here, those of an empty share too
         self.metrics: dict[str, Any] = {mode: copy.deepcopy(metric) for mode in MODES}
         self.updates = dict.fromkeys(MODES, 0)
         self.given_up = False  # in training: the entries are not there
@@ -204,6 +204,10 @@ def _numbers(name: str, value: Any) -> dict[str, float]:
         return {f"{name}_{place}": float(entry) for place, entry in enumerate(entries)}
     scalar = as_scalar(value)
     return {} if scalar is None else {name: float(scalar)}
+
+
+def _never() -> bool:
+    return False
 
 
 def _state(metric: Any) -> Any:
