@@ -164,6 +164,7 @@ def _launch(
     max_restarts: int = 0,
 ) -> int:
     """Check the configuration here, once; then start the processes, each of which runs the command without --nproc."""
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # before torch is loaded: its warnings about host names
     from scepter_core import discovery
     from scepter_core.distributed.launching import Launch, launch
     from scepter_core.runconfig import load_config

@@ -23,6 +23,7 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from scepter_core.errors import ConfigError, Problem
 
+_AFTER_THE_LAST = 15  # seconds from the end of the last process to that of the launcher, where the agent hangs
 _INTERFACE_ADDRESS = 0x8915  # SIOCGIFADDR of Linux
 
 
@@ -80,7 +81,7 @@ def launch(what: Launch, arguments: Sequence[str]) -> int:
         shutdown_timeout=what.end_within,
     )
     try:
-        with _passing_on_sigusr1():
+        with _passing_on_sigusr1(), _ending_after_its_processes(what):
             elastic_launch(config, sys.executable)("-m", "scepter_core", *arguments)
     except ChildFailedError as error:
         return _status_of(*error.get_first_failure())
@@ -90,7 +91,7 @@ def launch(what: Launch, arguments: Sequence[str]) -> int:
         raise ConfigError(
             [
                 Problem(
-                    f"the machines did not meet within {what.meet_within} s: {error}",
+                    f"the machines did not meet: {error}",
                     path="--rdzv-endpoint",
                     found=what.endpoint or "localhost",
                     expected=f"one HOST:PORT for all {what.nnodes} machines, which every one can reach",
@@ -140,18 +141,45 @@ def _interface_of(address: str) -> str | None:
     return None
 
 
+def _children() -> list[int] | None:
+    """The processes that the main thread of this one started; None where that cannot be told."""
+    listed = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children")  # of Linux
+    return [int(pid) for pid in listed.read_text().split()] if listed.exists() else None
+
+
+@contextmanager
+def _ending_after_its_processes(what: Launch) -> Iterator[None]:
+    """End when they are gone for good: the agent asks the other machines, which a dead network keeps from answering."""
+    over = threading.Event()
+
+    def look() -> None:
+        gone = 0
+        while not over.wait(1):
+            gone = gone + 1 if _children() == [] and started else 0
+            started.extend(_children() or [])
+            if gone > _AFTER_THE_LAST:
+                os._exit(1)
+
+    started: list[int] = []
+    if what.nnodes > 1 and what.max_restarts == 0:
+        threading.Thread(target=look, name="launch", daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
+
+
 @contextmanager
 def _passing_on_sigusr1() -> Iterator[None]:
     """While the run lasts, SIGUSR1 (save, and go on) reaches its processes."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    children = Path(f"/proc/{os.getpid()}/task/{threading.get_native_id()}/children")
 
     def pass_on(signum: int, frame: Any) -> None:
-        for child in children.read_text().split() if children.exists() else []:
+        for child in _children() or []:
             with suppress(ProcessLookupError):
-                os.kill(int(child), signum)
+                os.kill(child, signum)
 
     if not hasattr(signal, "SIGUSR1"):  # Windows has none
         yield

@@ -30,6 +30,30 @@ _FIRST_ENDS_WITHIN = 0.7  # seconds from what the first one says to its end
 _FAILED, _STANDS, _BEAT = "failed", "stands", "beat"
 
 
+class _Store:
+    """The store that all share, with how long each thread has been waiting for its answer."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+        self.asked: dict[int, float] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(self._store, name)
+
+        def timed(*arguments: Any) -> Any:
+            self.asked[threading.get_ident()] = time.monotonic()
+            try:
+                return call(*arguments)
+            finally:
+                del self.asked[threading.get_ident()]
+
+        return timed
+
+    def longest_wait(self) -> float:
+        """Seconds since the oldest call that has no answer yet."""
+        return time.monotonic() - min(self.asked.copy().values(), default=time.monotonic())
+
+
 class Watch:
     """Watches over the other processes, while it is entered.
 
@@ -40,23 +64,22 @@ class Watch:
 
     def __init__(self, processes: Processes, heartbeat: float) -> None:
         self.processes, self.heartbeat = processes, heartbeat
-        self._done = threading.Event()
+        self._done, self._over = threading.Event(), threading.Event()
         self._main = threading.get_ident()
         # A connection of its own: a call that waits on the other one must not keep the thread from looking.
-        self._store: Any = processes.store.clone() if processes.store is not None else None  # type: ignore[attr-defined]
-        self._thread = threading.Thread(target=self._look, name="watch", daemon=True)
+        self._store: Any = _Store(processes.store.clone()) if processes.store is not None else None  # type: ignore[attr-defined]
 
     def __enter__(self) -> Watch:
         if self._store is not None:
-            self._thread.start()
+            for target in (self._look, self._guard):
+                threading.Thread(target=target, name="watch", daemon=True).start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._done.set()
-        if self._store is not None:
-            self._thread.join()
+        self._over.set()
 
     def first_failure(self, error: BaseException) -> BaseException | None:
         """What to show of `error`, with which this process ends: None where another process failed before.
@@ -104,7 +127,15 @@ class Watch:
             time.sleep(0.05)
         return True
 
-    # --- the thread ------------------------------------------------------------------------------------------------
+    # --- the threads -----------------------------------------------------------------------------------------------
+
+    def _guard(self) -> None:
+        """End where the store does not answer: a cable that was pulled tells nobody."""
+        while not self._over.wait(_LOOK_EVERY):
+            if self._store.longest_wait() > self.heartbeat:
+                place = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
+                _say(f"{place} did not answer for {self.heartbeat:g} s: the machine that the others meet at, or the network, is gone")
+                os._exit(1)
 
     def _look(self) -> None:
         beats: dict[int, tuple[bytes, float]] = {}

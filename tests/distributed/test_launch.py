@@ -110,7 +110,7 @@ class TestPlace:
         assert place_of(environment) == Place(5, 8, 1, 4, 2)
 
     def test_not_whole(self) -> None:
-        with pytest.raises(ConfigError, match="WORLD_SIZE 2.*does not say RANK, LOCAL_RANK"):
+        with pytest.raises(ConfigError, match=r"WORLD_SIZE 2.*does not say RANK, LOCAL_RANK"):
             place_of({"WORLD_SIZE": "2"})
 
     def test_a_batch_script_of_slurm_is_no_step(self) -> None:
