@@ -16,7 +16,6 @@ from scepter_core.registry import METRICS
 from scepter_core.sections import MODES, MetricKeys
 
 _TORCHMETRICS = (
-    "torchmetrics",
     "torchmetrics.classification",
     "torchmetrics.regression",
     "torchmetrics.aggregation",
@@ -25,8 +24,10 @@ _TORCHMETRICS = (
     "torchmetrics.retrieval",
     "torchmetrics.segmentation",
     "torchmetrics.image",
+    "torchmetrics.detection",
     "torchmetrics.audio",
     "torchmetrics.text",
+    "torchmetrics",  # last: it warns of names that moved
 )
 
 
@@ -40,7 +41,7 @@ def find_metric(name: str) -> object | None:
         return AccuracyMetric
     for module in _TORCHMETRICS:
         found = getattr(importlib.import_module(module), name, None)
-        if isinstance(found, type) and issubclass(found, Metric):
+        if isinstance(found, type) and issubclass(found, Metric) and found is not Metric:
             return found
     return None
 
@@ -49,7 +50,7 @@ def metric_names() -> list[str]:
     """The names that `find_metric` knows."""
     import torchmetrics
 
-    return ["AccuracyMetric", *(name for name in torchmetrics.__all__ if name[:1].isupper())]
+    return ["AccuracyMetric", *(name for name in torchmetrics.__all__ if find_metric(name) is not None)]
 
 
 class _Slot:
@@ -83,7 +84,10 @@ class NamedMetrics:
     def __init__(self, sections: Sequence[MetricKeys], device: torch.device, logger: Any) -> None:
         self.logger = logger
         self._no_numbers: set[str] = set()  # names whose results are none, as was said
-        self._slots = [_Slot(section, METRICS.build(section, logger=logger), device) for section in sections]
+        self._slots = [
+            _Slot(section, _build(section, f"SOLVER.METRICS[{place}]", logger), device)
+            for place, section in enumerate(sections)
+        ]
         names = [slot.name for slot in self._slots]
         problems = [
             Problem(
@@ -159,6 +163,14 @@ class NamedMetrics:
             for mode, saved in state.get(slot.name, {}).items():
                 slot.updates[mode] = saved["updates"]
                 _restore(slot.metrics[mode], saved)
+
+
+def _build(section: MetricKeys, path: str, logger: Any) -> Any:
+    """The metric; a value that its class refuses, and a package that it lacks, are the configuration's."""
+    try:
+        return METRICS.build(section, logger=logger)
+    except (ValueError, ImportError) as error:
+        raise ConfigError([Problem(f"{section.name} cannot be built: {error}", path=path)]) from error
 
 
 def _numbers(name: str, value: Any) -> dict[str, float]:
