@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -13,11 +11,13 @@ from scepter_core._version import __version__
 from scepter_core.checkpoints import FORMAT, SUFFIX
 from scepter_core.errors import ConfigError, Problem, RunError
 from scepter_core.io import FileSystem
+from scepter_core.migration.exporting import prepare, serialise
 from scepter_core.migration.layouts import Found, recognise
 from scepter_core.migration.reading import read
 from scepter_core.sections import MODES
 
 SAFETENSORS = ".safetensors"
+_PREFIX = "module."  # of DistributedDataParallel
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +27,11 @@ class Conversion:
     Attributes:
         layout: what the file was, in words.
         tensors: of weights.
-        epoch, step, updates: where the new file says that the run stands.
+        epoch, step: where the new file says that the run stands.
+        updates: the same; None for safetensors, which does not say.
         optimizer, scaler: whether their state is in the new file.
         stripped: whether the weights' names lost `module.`.
+        cut_epoch: the epoch in whose middle the old file was saved, which begins anew; None where there is none.
         left_out: what was in the old file, or among its weights, and is not in the new one.
     """
 
@@ -37,10 +39,11 @@ class Conversion:
     tensors: int
     epoch: int
     step: int
-    updates: int
+    updates: int | None
     optimizer: bool
     scaler: bool
     stripped: bool
+    cut_epoch: int | None
     left_out: tuple[str, ...]
 
 
@@ -73,32 +76,40 @@ def convert(
     to_safetensors = new.endswith(SAFETENSORS)
     if found.is_ours and not to_safetensors and not weights_only:
         raise ConfigError(f"{old} is a checkpoint of this engine already: nothing to convert")
-    stripped = not (found.is_ours or keep_names) and found.strip_prefix()
+    taken = found if found.is_ours or keep_names else replace(found, weights=_without_prefix(found.weights))
     if weights_only:
-        found.epoch = found.step = 0
-        found.optimizer = found.scaler = None
-    found.epoch = found.epoch or 0 if epoch is None else epoch
-    found.step = (_step_of(old) if found.step is None else found.step) if step is None else step
+        taken = replace(taken, epoch=0, step=0, cut_epoch=None)
+    if weights_only or to_safetensors:
+        taken = replace(taken, optimizer=None, scaler=None)
+    if epoch is not None:
+        taken = replace(taken, epoch=epoch, cut_epoch=None)
+    if step is not None:
+        taken = replace(taken, step=step)
+    weights, without = prepare(taken.weights, old) if to_safetensors else (taken.weights, [])
     if to_safetensors:
-        found.optimizer = found.scaler = None
-        content, left_out = _as_safetensors(found)
+        data = serialise(weights, old, step=taken.step, epoch=taken.epoch)
+        _put(new, lambda file: file.write(data))
     else:
-        content, left_out = partial(_save, _as_checkpoint(found)), []
+        _put(new, _writer(taken))
+    return Conversion(
+        layout=taken.layout,
+        tensors=sum(hasattr(value, "layout") for value in weights.values()),
+        epoch=taken.epoch,
+        step=taken.step,
+        updates=None if to_safetensors else _updates(taken),
+        optimizer=taken.optimizer is not None,
+        scaler=taken.scaler is not None,
+        stripped=taken.weights.keys() != found.weights.keys(),
+        cut_epoch=taken.cut_epoch,
+        left_out=(*taken.left_out, *without),
+    )
+
+
+def _put(new: str, write: Callable[[BinaryIO], object]) -> None:
     try:
-        FileSystem().write_atomic(new, content)
+        FileSystem().write_atomic(new, write)
     except (OSError, RuntimeError) as error:  # torch reports a full disk as a RuntimeError
         raise RunError(f"could not write {new}: {error}") from error
-    return Conversion(
-        layout=found.layout,
-        tensors=found.tensors,
-        epoch=found.epoch,
-        step=found.step,
-        updates=_updates(found),
-        optimizer=found.optimizer is not None,
-        scaler=found.scaler is not None,
-        stripped=stripped,
-        left_out=(*found.left_out, *left_out),
-    )
 
 
 def _check(old: str, new: str, overwrite: bool) -> None:
@@ -113,26 +124,37 @@ def _check(old: str, new: str, overwrite: bool) -> None:
         raise ConfigError([Problem(f"{new} exists", hint="--overwrite replaces it")])
 
 
-def _step_of(path: str) -> int:
-    """The step in a name such as `ldm_step-1000.pth`; 0 where there is none."""
-    match = re.search(r"-(\d+)$", Path(path).stem)
-    return int(match[1]) if match else 0
+def _without_prefix(weights: dict[str, Any]) -> dict[str, Any]:
+    """The weights without the `module.` of their names, where all have it."""
+    if not all(name.startswith(_PREFIX) for name in weights):
+        return weights
+    return {name.removeprefix(_PREFIX): value for name, value in weights.items()}
 
 
 def _updates(found: Found) -> int:
     """How often the optimizer stepped: as its own state counts it, else once a step."""
     states = found.optimizer["state"].values() if found.optimizer is not None else ()
-    steps = [state.get("step") for state in states if isinstance(state, Mapping)]
-    counted = [int(step) for step in steps if step is not None and getattr(step, "ndim", 0) == 0]
-    return max(counted) if counted else found.step or 0
+    counted = [_number(state.get("step")) for state in states if isinstance(state, Mapping)]
+    return max((number for number in counted if number is not None), default=found.step)
 
 
-def _as_checkpoint(found: Found) -> dict[str, Any]:
-    """A checkpoint of a run that stands between two epochs, with nothing that is still to come."""
+def _number(value: Any) -> int | None:
+    """The whole number that a count of the optimizer's is, a tensor or not; None for anything else."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        return None
+    return int(number) if number.is_integer() and 0 <= number < 2**53 else None
+
+
+def _writer(found: Found) -> Callable[[BinaryIO], object]:
+    """What writes a checkpoint of a run that stands between two epochs, with nothing that is still to come."""
+    import torch
+
     from scepter_core.metrics import WeightedMeans
 
     nothing = {mode: WeightedMeans().state_dict() for mode in MODES}
-    return {
+    state = {
         "format": FORMAT,
         "version": __version__,
         "model": found.weights,
@@ -151,46 +173,13 @@ def _as_checkpoint(found: Found) -> dict[str, Any]:
         "metrics": {"means": nothing, "named": {}, "epoch_outputs": {}},
         "config": "",
     }
+    return lambda file: torch.save(state, file)
 
 
 def _with_configured(optimizer: dict[str, Any]) -> dict[str, Any]:
-    """The optimizer's state as ours is: with the options that it was given, so that those of a new configuration count."""
+    """The optimizer's state as ours is: beside the options in force, those it was given, so that changed ones count."""
     groups = [{"initial_lr": group.get("lr"), **group} for group in optimizer["param_groups"]]
-    configured = [{name: value for name, value in group.items() if name != "params"} for group in groups]
+    configured = [
+        {name: value for name, value in group.items() if name != "params"} | {"lr": group["initial_lr"]} for group in groups
+    ]
     return {**optimizer, "param_groups": groups, "configured": configured}
-
-
-def _save(state: dict[str, Any], file: BinaryIO) -> None:
-    import torch
-
-    torch.save(state, file)
-
-
-def _as_safetensors(found: Found) -> tuple[Any, list[str]]:
-    """What writes the weights as safetensors, and the names of those that the format cannot hold.
-
-    Tied weights are stored once, under their first name. What is stored are then `found`'s weights.
-    """
-    import torch
-    from safetensors.torch import save
-
-    weights: dict[str, torch.Tensor] = {}
-    left_out: list[str] = []
-    seen: set[tuple[Any, ...]] = set()
-    for name, value in found.weights.items():
-        if not isinstance(value, torch.Tensor) or value.layout is not torch.strided or value.is_quantized:
-            left_out.append(name)
-            continue
-        place = (value.data_ptr(), value.dtype, tuple(value.shape), value.stride(), value.is_conj(), value.is_neg())
-        if value.numel() and place in seen:
-            left_out.append(f"{name} (tied to a weight that is there)")
-            continue
-        seen.add(place)
-        weights[name] = value.resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)
-    found.weights = dict(weights)
-    metadata = {"format": "pt", "step": str(found.step), "epoch": str(found.epoch)}
-    try:
-        data = save(weights, metadata)
-    except (ValueError, KeyError) as error:  # a kind of number that the format has no name for
-        raise RunError(f"safetensors cannot hold these weights: {error}") from error
-    return lambda file: file.write(data), left_out
