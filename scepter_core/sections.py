@@ -152,7 +152,12 @@ class MetricKeys(Named):
 class SolverConfig(Named):
     """The keys of SOLVER that every solver has."""
 
-    taken_with_notice = MappingProxyType({"DO_FINAL_EVAL": "METRICS are computed in every eval"})
+    taken_with_notice = MappingProxyType(
+        {
+            "DO_FINAL_EVAL": "METRICS are computed in every eval",
+            "RESCALE_LR": "LEARNING_RATE is the rate, whatever the batch size",
+        }
+    )
 
     mode: Mode | None = Field(None, description="Limit the run to one mode.")
     work_dir: str = Field(min_length=1, description="Folder of everything that the run writes.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zipfile
 from collections import OrderedDict
 
 import pytest
@@ -166,10 +167,10 @@ def test_a_plain_state_dict_and_a_strange_one(plain_run, convert, tmp_path):
 
 def test_names_keep_their_prefix_where_they_are_asked_to(plain_run, convert, tmp_path):
     weights = {f"module.{name}": value for name, value in plain_run(*SGD).model.state_dict().items()}
-    assert list(_converted(weights, tmp_path / "a.pth", convert)[0]["model"])[0] == "net.0.weight"
-    assert list(_converted(weights, tmp_path / "a.pth", convert, "--keep-names")[0]["model"])[0] == "module.net.0.weight"
+    assert "net.0.weight" in _converted(weights, tmp_path / "a.pth", convert)[0]["model"]
+    assert "module.net.0.weight" in _converted(weights, tmp_path / "a.pth", convert, "--keep-names")[0]["model"]
     weights["scale"] = torch.ones(1)  # a model with a child called `module`
-    assert list(_converted(weights, tmp_path / "a.pth", convert)[0]["model"])[0] == "module.net.0.weight"
+    assert "module.net.0.weight" in _converted(weights, tmp_path / "a.pth", convert)[0]["model"]
 
 
 def test_weights_only_begins_at_the_beginning(saved, convert, tmp_path):
@@ -315,8 +316,6 @@ def test_a_storage_that_claims_more_than_is_there(convert, tmp_path, archive):
     torch.save({"w": torch.ones(7)}, tmp_path / "a.pth", _use_new_zipfile_serialization=archive)
     data = (tmp_path / "a.pth").read_bytes()
     if archive:
-        import zipfile
-
         with zipfile.ZipFile(tmp_path / "a.pth") as old, zipfile.ZipFile(tmp_path / "b.pth", "w") as new:
             for name in old.namelist():
                 content = old.read(name)
@@ -339,8 +338,6 @@ def test_what_is_no_file_of_torch(convert, tmp_path, content):
 
 
 def test_a_compressed_archive_is_refused_before_it_is_unpacked(convert, tmp_path):
-    import zipfile
-
     with zipfile.ZipFile(tmp_path / "bomb.pth", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("a/data.pkl", b"\0" * 10**7)
     done = convert(tmp_path / "bomb.pth", tmp_path / "new.pth")
