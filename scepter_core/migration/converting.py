@@ -18,6 +18,7 @@ from scepter_core.sections import MODES
 
 SAFETENSORS = ".safetensors"
 _PREFIX = "module."  # of DistributedDataParallel
+_IMPLEMENTATIONS = ("fused", "foreach")  # options that say how, and not what: those of the run that resumes count
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +179,10 @@ def _writer(found: Found) -> Callable[[BinaryIO], object]:
 
 def _with_configured(optimizer: dict[str, Any]) -> dict[str, Any]:
     """The optimizer's state as ours is: beside the options in force, those it was given, so that changed ones count."""
-    groups = [{"initial_lr": group.get("lr"), **group} for group in optimizer["param_groups"]]
+    groups = [
+        {"initial_lr": group.get("lr"), **{name: value for name, value in group.items() if name not in _IMPLEMENTATIONS}}
+        for group in optimizer["param_groups"]
+    ]
     configured = [
         {name: value for name, value in group.items() if name != "params"} | {"lr": group["initial_lr"]} for group in groups
     ]

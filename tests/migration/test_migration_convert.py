@@ -42,7 +42,9 @@ def saved(plain_run, tmp_path):
 
 
 @pytest.mark.parametrize(("name", "options"), [SGD, ADAMW])
-def test_a_converted_run_goes_on_as_if_it_had_never_changed_engines(plain_run, config, convert, tmp_path, name, options):
+def test_a_converted_run_goes_on_as_if_it_had_never_changed_engines(
+    plain_run, config, convert, tmp_path, capsys, name, options
+):
     old, new = tmp_path / "epoch-00002.pth", tmp_path / "new.pth"
     plain = plain_run(name, options).train(2)
     torch.save(plain.by_epochs(), old)
@@ -53,7 +55,10 @@ def test_a_converted_run_goes_on_as_if_it_had_never_changed_engines(plain_run, c
         f"from {old}: SCEPTER's layout with `state_dict`",
         "not taken over: lr_scheduler",
     ]
+    capsys.readouterr()
     solver = run(config(_section(name, options, FUSED=False)), resume=str(new))
+    said = capsys.readouterr().out
+    assert not any(words in said for words in ("SEED was", "the configuration changed", "the order of the data changes"))
     plain.train(2)
     assert (solver.epoch, solver.train_steps, solver.total_updates, solver.counters.total_iter["eval"]) == (4, 12, 12, 0)
     assert _equal(dict(plain.model.state_dict()), dict(solver.model.state_dict()))

@@ -85,6 +85,16 @@ def test_the_loop_is_over_something():
     assert {"LambdaLR", "SequentialLR", "ChainedScheduler", "OneCycleLR", "ReduceLROnPlateau"} <= set(NAMES)
 
 
+def test_the_written_configuration_of_a_composed_scheduler_repeats_the_run(configure, tmp_path):
+    parts = [{"NAME": "LinearLR", "TOTAL_ITERS": 2}, {"NAME": "StepAnnealingLR", "DECAY_MODE": "linear"}]
+    scheduler = {"NAME": "SequentialLR", "SCHEDULERS": parts, "MILESTONES": [2], "UNIT": "update"}
+    hooks = [{"NAME": "BackwardHook"}, {"NAME": "LrHook", "WARMUP_FUNC": None}]
+    first = run(configure(LR_SCHEDULER=scheduler, TRAIN_HOOKS=hooks))
+    again = run(tmp_path / "run/config.yaml", [f"SOLVER.WORK_DIR={tmp_path}/again"])
+    expected = sum((1 / 3, 2 / 3, 1, 0.75, 0.5, 0.25))  # six updates, each by its rate
+    assert [-first.model.w.item(), -again.model.w.item()] == pytest.approx([expected, expected], rel=1e-6)
+
+
 def test_a_value_that_torch_refuses_is_a_config_error(configure):
     wrong = {"NAME": "OneCycleLR", "MAX_LR": 1.0, "PCT_START": 2.0, "UNIT": "update"}
     with pytest.raises(ConfigError, match=r"SOLVER\.LR_SCHEDULER: OneCycleLR refuses a value: Expected float between"):
