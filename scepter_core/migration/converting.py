@@ -72,8 +72,12 @@ def convert(
         ConfigError: what is asked for cannot be: no such file, `new` exists, …
         RunError: the content of `old` cannot be converted, or `new` not be written.
     """
-    _check(old, new, overwrite)
-    found = recognise(read(old), old)
+    try:
+        _check(old, new, overwrite)
+        state = read(old)
+    except OSError as error:  # no permission, a name too long, …
+        raise RunError(f"cannot convert {old} to {new}: {error.strerror}") from error
+    found = recognise(state, old)
     to_safetensors = new.endswith(SAFETENSORS)
     if found.is_ours and not to_safetensors and not weights_only:
         raise ConfigError(f"{old} is a checkpoint of this engine already: nothing to convert")
@@ -117,8 +121,8 @@ def _check(old: str, new: str, overwrite: bool) -> None:
     path = Path(new)
     if path.suffix not in (SUFFIX, SAFETENSORS):
         raise ConfigError(f"{new}: the new file's name ends in {SUFFIX}, for a checkpoint, or in {SAFETENSORS}")
-    if path.is_dir():
-        raise ConfigError(f"{new} is a folder")
+    if path.exists() and not path.is_file():
+        raise ConfigError(f"{new} is {'a folder' if path.is_dir() else 'no file'}")
     if path.exists() and Path(old).exists() and path.samefile(old):
         raise ConfigError(f"{new} is the old file: give the new one another name")
     if path.exists() and not overwrite:

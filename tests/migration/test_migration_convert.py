@@ -378,6 +378,22 @@ def test_an_old_file_that_is_not_there(convert, tmp_path):
     assert (done.status, done.err) == (2, f"{tmp_path}: a folder, not a file\n")
 
 
+def test_names_that_no_file_can_have(saved, convert, tmp_path):
+    long = "x" * 300 + ".pth"
+    for old, new in ((saved, tmp_path / long), (tmp_path / long, tmp_path / "new.pth")):
+        done = convert(old, new)
+        assert (done.status, done.err) == (1, f"cannot convert {old} to {new}: File name too long\n")
+    done = convert(saved, saved / "new.pth")
+    assert (done.status, done.err.startswith(f"could not write {saved}/new.pth: ")) == (1, True)
+
+
+def test_a_pipe_is_not_replaced(saved, convert, tmp_path):
+    os.mkfifo(tmp_path / "pipe.pth")
+    done = convert(saved, tmp_path / "pipe.pth", "--overwrite")
+    assert (done.status, done.err) == (2, f"{tmp_path}/pipe.pth is no file\n")
+    assert (tmp_path / "pipe.pth").is_fifo()
+
+
 def test_overwrite_replaces(saved, convert, tmp_path):
     (tmp_path / "new.pth").write_bytes(b"earlier")
     assert convert(saved, tmp_path / "new.pth", "--overwrite").status == 0

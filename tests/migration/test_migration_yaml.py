@@ -365,3 +365,51 @@ def test_a_remote_file_system_says_what_to_do(classes, yaml_file, capsys, name):
     err = capsys.readouterr().err
     assert f"SOLVER.FILE_SYSTEM.NAME: {name} is a remote file system" in err
     assert "give local paths, and leave this section out" in err
+
+
+# What SCEPTER's templates write for its optimizers and schedulers, empty keys and floats for whole numbers included.
+OPTIMIZERS = """
+- {NAME: SGD, LEARNING_RATE: 0.1, MOMENTUM: 0, DAMPENING: 0, WEIGHT_DECAY: 0, NESTEROV: False}
+- {NAME: Adadelta, LEARNING_RATE: 1.0, RHO: 0, EPS: 1e-6, WEIGHT_DECAY: 0}
+- {NAME: Adagrad, LEARNING_RATE: 1e-2, EPS: 1e-10, WEIGHT_DECAY: 0, INITIAL_ACCUMULATOR_VALUE: 0}
+- {NAME: Adam, LEARNING_RATE: 1e-2, BETAS: [0.9, 0.999], EPS: 1e-6, WEIGHT_DECAY: 0, AMSGRAD: False}
+- {NAME: Adamax, LEARNING_RATE: 2e-3, BETAS: [0.9, 0.999], EPS: 1e-8, WEIGHT_DECAY: 0}
+- {NAME: AdamW, LEARNING_RATE: 1e-3, BETAS: [0.9, 0.999], EPS: 1e-8, WEIGHT_DECAY: 5e-4, AMSGRAD: False}
+- {NAME: ASGD, LEARNING_RATE: 1e-2, LAMBD: 1e-4, ALPHA: 0.75, T0: 1e6, WEIGHT_DECAY: 0}
+- {NAME: RMSprop, LEARNING_RATE: 1e-2, ALPHA: 0.99, EPS: 1e-8, WEIGHT_DECAY: 0, MOMENTUM: 0, CENTERED: False}
+- {NAME: Rprop, LEARNING_RATE: 1e-2, ETAS: [0.5, 1.2], STEP_SIZES: [1e-6, 50]}
+"""
+SCHEDULERS = """
+- {NAME: StepLR, STEP_SIZE: 1, GAMMA: 0.1, LAST_EPOCH: -1}
+- {NAME: MultiStepLR, MILESTONES: [10000, 20000], GAMMA: 0.1, LAST_EPOCH: -1}
+- {NAME: ExponentialLR, GAMMA: 0.1, LAST_EPOCH: -1}
+- {NAME: CosineAnnealingLR, T_MAX: 1.0, ETA_MIN: 0, LAST_EPOCH: -1}
+- {NAME: CosineAnnealingWarmRestarts, T_0: 1.0, T_MULT: 1.0, ETA_MIN: 1.0, LAST_EPOCH: -1}
+- {NAME: CyclicLR, BASE_LR: 0.1, MAX_LR: 0.5, STEP_SIZE_UP: 2000, STEP_SIZE_DOWN: , MODE: triangular, GAMMA: 1,
+   SCALE_FN: , SCALE_MODE: cycle, CYCLE_MOMENTUM: True, BASE_MOMENTUM: 0.8, MAX_MOMENTUM: 0.9, LAST_EPOCH: -1}
+- {NAME: ReduceLROnPlateau, MODE: min, FACTOR: 0.1, PATIENCE: 10, THRESHOLD: 1e-4, THRESHOLD_MODE: rel, COOLDOWN: 0,
+   MIN_LR: 0, EPS: 1e-8, MONITOR: loss}
+- {NAME: LinoPolyLR, END_EPOCH: 1, POWER: 1, LAST_EPOCH: -1}
+- {NAME: WarmupToConstantLR, WARMUP_STEPS: 10000}
+- {NAME: StepAnnealingLR, WARMUP_STEPS: 0, TOTAL_STEPS: 10000000, DECAY_MODE: cosine, MIN_LR: 0.0, LAST_STEP: -1}
+"""
+
+
+def _entries(text):
+    """The entries of the list as they are written, by name."""
+    entries = [" ".join(entry.split()) for entry in text.strip().removeprefix("- ").split("\n- ")]
+    return {re.search(r"NAME: (\w+)", entry)[1]: entry for entry in entries}
+
+
+@pytest.mark.parametrize("name", _entries(OPTIMIZERS))
+def test_its_optimizers_load_with_what_its_templates_write(classes, yaml_file, name):
+    override = f"SOLVER.OPTIMIZER={_entries(OPTIMIZERS)[name]}"
+    solver = scepter_core.run(yaml_file, [override, "SOLVER.MAX_EPOCHS=1"], plugins=[str(classes)])
+    assert (type(solver.optimizer), solver.total_updates) == (getattr(torch.optim, name), 2)
+
+
+@pytest.mark.parametrize("name", _entries(SCHEDULERS))
+def test_its_schedulers_load_with_what_its_templates_write(classes, yaml_file, name):
+    override = f"SOLVER.LR_SCHEDULER={_entries(SCHEDULERS)[name]}"
+    solver = scepter_core.run(yaml_file, [override, "SOLVER.MAX_EPOCHS=1"], plugins=[str(classes)])
+    assert (type(solver.lr_scheduler).__name__, solver.total_updates) == (name, 2)
