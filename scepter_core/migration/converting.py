@@ -90,21 +90,36 @@ def convert(
         taken = replace(taken, epoch=epoch, cut_epoch=None)
     if step is not None:
         taken = replace(taken, step=step)
-    weights, without = prepare(taken.weights, old) if to_safetensors else (taken.weights, [])
-    if to_safetensors:
-        data = serialise(weights, old, step=taken.step, epoch=taken.epoch)
-        _put(new, lambda file: file.write(data))
-    else:
-        _put(new, _writer(taken))
+    stripped = taken.weights.keys() != found.weights.keys()
+    return _to_safetensors(taken, old, new, stripped) if to_safetensors else _to_checkpoint(taken, new, stripped)
+
+
+def _to_safetensors(taken: Found, old: str, new: str, stripped: bool) -> Conversion:
+    tensors, without = prepare(taken.weights, old)
+    data = serialise(tensors, old, step=taken.step, epoch=taken.epoch)
+    _put(new, lambda file: file.write(data))
+    return _conversion(taken, len(tensors), stripped, None, without)
+
+
+def _to_checkpoint(taken: Found, new: str, stripped: bool) -> Conversion:
+    import torch
+
+    state = _as_checkpoint(taken)
+    _put(new, lambda file: torch.save(state, file))
+    tensors = sum(isinstance(value, torch.Tensor) for value in taken.weights.values())
+    return _conversion(taken, tensors, stripped, state["total_updates"], [])
+
+
+def _conversion(taken: Found, tensors: int, stripped: bool, updates: int | None, without: list[str]) -> Conversion:
     return Conversion(
         layout=taken.layout,
-        tensors=sum(hasattr(value, "layout") for value in weights.values()),
+        tensors=tensors,
         epoch=taken.epoch,
         step=taken.step,
-        updates=None if to_safetensors else _updates(taken),
+        updates=updates,
         optimizer=taken.optimizer is not None,
         scaler=taken.scaler is not None,
-        stripped=taken.weights.keys() != found.weights.keys(),
+        stripped=stripped,
         cut_epoch=taken.cut_epoch,
         left_out=(*taken.left_out, *without),
     )
@@ -152,14 +167,12 @@ def _number(value: Any) -> int | None:
     return int(number) if number.is_integer() and 0 <= number < 2**53 else None
 
 
-def _writer(found: Found) -> Callable[[BinaryIO], object]:
-    """What writes a checkpoint of a run that stands between two epochs, with nothing that is still to come."""
-    import torch
-
+def _as_checkpoint(found: Found) -> dict[str, Any]:
+    """The state of a run that stands between two epochs, with nothing that is still to come."""
     from scepter_core.metrics import WeightedMeans
 
     nothing = {mode: WeightedMeans().state_dict() for mode in MODES}
-    state = {
+    return {
         "format": FORMAT,
         "version": __version__,
         "model": found.weights,
@@ -178,8 +191,6 @@ def _writer(found: Found) -> Callable[[BinaryIO], object]:
         "metrics": {"means": nothing, "named": {}, "epoch_outputs": {}},
         "config": "",
     }
-    return lambda file: torch.save(state, file)
-
 
 def _with_configured(optimizer: dict[str, Any]) -> dict[str, Any]:
     """The optimizer's state as ours is: beside the options in force, those it was given, so that changed ones count."""

@@ -152,6 +152,15 @@ def test_modules_saved_apart_become_one(plain_run, convert, tmp_path):
     assert "not taken over: optimizer (sharded by module)" in said
 
 
+@pytest.mark.parametrize("groups", [None, [], [{"lr": 1.0}], [3], {"params": []}])
+def test_what_is_no_optimizer_is_left_out(plain_run, convert, tmp_path, groups):
+    state, said = _converted(
+        plain_run(*SGD).by_steps(optimizer={"state": {}, "param_groups": groups}), tmp_path / "a.pth", convert
+    )
+    assert (state["optimizer"] is None) == (groups != [])
+    assert ("the optimizer's state" in said) == (groups == [])
+
+
 def test_a_scaler_is_taken_over(plain_run, convert, tmp_path):
     scaler = {"scale": 1024.0, "growth_factor": 2.0, "backoff_factor": 0.5, "growth_interval": 2000, "_growth_tracker": 3}
     state, said = _converted(plain_run(*SGD).by_steps(scaler=scaler), tmp_path / "a.pth", convert)
@@ -223,6 +232,14 @@ def test_what_safetensors_cannot_hold_is_named(convert, tmp_path):
     loaded = load_file(tmp_path / "a.safetensors")
     assert _equal({"in": table, "turned": table.T}, loaded)
     assert loaded["turned"].is_contiguous()
+
+
+def test_a_kind_of_number_that_safetensors_has_no_name_for(convert, tmp_path):
+    torch.save({"w": torch.ones(2, dtype=torch.complex128)}, tmp_path / "a.pth")
+    done = convert(tmp_path / "a.pth", tmp_path / "a.safetensors")
+    assert (done.status, done.out) == (1, "")
+    assert done.err.startswith(f"cannot convert {tmp_path}/a.pth: safetensors cannot hold its weights: ")
+    assert not (tmp_path / "a.safetensors").exists()
 
 
 # --- what is refused -----------------------------------------------------------------------------------------------
