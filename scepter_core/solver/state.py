@@ -211,8 +211,10 @@ def _load_hooks(solver: BaseSolver, saved: Mapping[str, Any]) -> None:
                 solver.logger.warning("the checkpoint has state of %s (%s), which is not listed", name, entry["origin"])
         elif entry["state"]:
             hooks[name].load_state_dict(entry["state"])
-    for name in hooks.keys() - saved.keys():
-        solver.logger.warning("the checkpoint has no state of %s: it begins anew", name)
+    lacking = [name for name in hooks if name not in saved]
+    if lacking:
+        begin = "it begins" if len(lacking) == 1 else "they begin"
+        solver.logger.warning("the checkpoint has no state of %s: %s anew", ", ".join(lacking), begin)
 
 
 def _refuse_objects(value: Any, path: str) -> None:

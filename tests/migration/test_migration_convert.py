@@ -58,6 +58,8 @@ def test_a_converted_run_goes_on_as_if_it_had_never_changed_engines(
     capsys.readouterr()
     solver = run(config(_section(name, options, FUSED=False)), resume=str(new))
     said = capsys.readouterr().out
+    hooks = "train/BackwardHook, train/LrHook, train/CheckpointHook:ldm_step"
+    assert said.count("WARNING") == said.count(f"the checkpoint has no state of {hooks}: they begin anew") == 1
     assert not any(words in said for words in ("SEED was", "the configuration changed", "the order of the data changes"))
     plain.train(2)
     assert (solver.epoch, solver.train_steps, solver.total_updates, solver.counters.total_iter["eval"]) == (4, 12, 12, 0)
