@@ -119,7 +119,7 @@ class SchedulerKeys(Named):
         if not parts:
             raise ValueError("SCHEDULERS must have an entry at least")
         if "MILESTONES" in self and len(milestones) != len(parts) - 1:
-            raise ValueError(f"{len(parts)} SCHEDULERS need {len(parts) - 1} MILESTONES, one where each later one begins")
+            raise ValueError(f"{len(parts)} SCHEDULERS need {len(parts) - 1} MILESTONES, where the later ones begin")
         if any(end <= begin for begin, end in pairwise([0, *milestones])):
             raise ValueError("MILESTONES must rise, the first from 1 on")
         for part in parts:

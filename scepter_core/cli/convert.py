@@ -31,7 +31,8 @@ def convert(
     new: New,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace NEW where it exists.")] = False,
     weights_only: Annotated[
-        bool, typer.Option("--weights-only", help="Only the weights: a run that resumes from NEW starts at its beginning.")
+        bool,
+        typer.Option("--weights-only", help="The weights alone: a run that resumes from NEW starts at its beginning."),
     ] = False,
     keep_names: Annotated[
         bool, typer.Option("--keep-names", help="Leave `module.` where all names of weights begin with it.")
@@ -72,8 +73,8 @@ def _lines(old: str, new: str, done: Conversion) -> list[str]:
         lines.append("the weights' names lost the `module.` that all of them began with")
     if done.cut_epoch is not None:
         lines.append(
-            f"saved inside epoch {done.cut_epoch}, which begins anew in a run that resumes: --epoch {done.cut_epoch} if it "
-            "was at its end"
+            f"saved inside epoch {done.cut_epoch}, which begins anew in a run that resumes: "
+            f"--epoch {done.cut_epoch} if it was at its end"
         )
     if done.left_out:
         lines.append(f"not taken over: {', '.join(done.left_out)}")

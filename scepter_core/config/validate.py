@@ -209,8 +209,8 @@ def _taken(entries: dict[str, Entry], model: type[BaseModel], path: str) -> dict
     if model.model_config.get("extra") == "allow":
         return {}
     why: dict[str, str] = getattr(model, "taken_with_notice", {})
-    written = (key for key, entry in entries.items() if key in why and key not in keys_of(model) and not _is_null(entry))
-    return {_join(path, key): why[key] for key in written}
+    written = [key for key, entry in entries.items() if key in why and not _is_null(entry)]
+    return {_join(path, key): why[key] for key in written if key not in keys_of(model)}
 
 
 def _is_null(entry: Entry) -> bool:

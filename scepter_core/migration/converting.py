@@ -192,13 +192,18 @@ def _as_checkpoint(found: Found) -> dict[str, Any]:
         "config": "",
     }
 
+
 def _with_configured(optimizer: dict[str, Any]) -> dict[str, Any]:
     """The optimizer's state as ours is: beside the options in force, those it was given, so that changed ones count."""
     groups = [
-        {"initial_lr": group.get("lr"), **{name: value for name, value in group.items() if name not in _IMPLEMENTATIONS}}
+        {
+            "initial_lr": group.get("lr"),
+            **{name: value for name, value in group.items() if name not in _IMPLEMENTATIONS},
+        }
         for group in optimizer["param_groups"]
     ]
     configured = [
-        {name: value for name, value in group.items() if name != "params"} | {"lr": group["initial_lr"]} for group in groups
+        {name: value for name, value in group.items() if name != "params"} | {"lr": group["initial_lr"]}
+        for group in groups
     ]
     return {**optimizer, "param_groups": groups, "configured": configured}

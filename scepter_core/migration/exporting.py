@@ -40,7 +40,7 @@ def prepare(weights: Mapping[str, Any], path: str) -> tuple[dict[str, torch.Tens
         repeated += value.numel() * value.element_size() - (0 if storage.data_ptr() in stored else storage.nbytes())
         stored.add(storage.data_ptr())
         if repeated > _REPEATED:
-            raise RunError(f"cannot convert {path}: up to {name} its weights are far larger than what it stores of them")
+            raise RunError(f"cannot convert {path}: up to {name} its weights are far larger than what is stored")
         prepared[name] = value.resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)
     return prepared, left_out
 

@@ -104,7 +104,7 @@ def _weights_alone(state: Mapping[str, Any]) -> Found:
 
 
 def _by_steps(state: Mapping[str, Any], path: str) -> Found:
-    """The step-wise solvers'. The step is in the name only. With SAVE_MODULES, `model` is a state dict for each module."""
+    """The step-wise solvers'. The name has the step. With SAVE_MODULES, `model` is a state dict for each module."""
     used = {"model", "optimizer", "scaler"}
     optimizer, scaler = _optimizer(state.get("optimizer")), state.get("scaler")
     left_out = [str(key) for key in state if key not in used]

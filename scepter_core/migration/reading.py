@@ -26,8 +26,8 @@ def _number(*ignored: Any) -> None:
 def read(path: str) -> Any:
     """What is in the file `path`: plain values and tensors (on the CPU), dicts as plain dicts.
 
-    Reading is torch's restricted one (`weights_only`), in which a file can name tensors and nothing else. SCEPTER's files
-    also name `collections.defaultdict` and `int`; stand-ins that do nothing take their place.
+    Reading is torch's restricted one (`weights_only`), in which a file can name tensors and nothing else. SCEPTER's
+    files also name `collections.defaultdict` and `int`; stand-ins that do nothing take their place.
 
     Raises:
         ConfigError: there is no such file.
@@ -100,7 +100,7 @@ def _reason(error: Exception) -> str:
     text = " ".join(str(error).split())
     name = re.search(r"nsupported (?:global: )?GLOBAL (\S+)", text)
     if name:
-        what = name[1].rstrip(".")
-        return f"it names {what}; a checkpoint is read without running code, and may hold numbers, text and tensors only"
+        named = f"it names {name[1].rstrip('.')}"
+        return f"{named}; a checkpoint is read without running code, and may hold numbers, text and tensors only"
     text = text.rpartition("WeightsUnpickler error: ")[2].partition(" Check the documentation")[0]
     return f"it is damaged or no checkpoint ({text.split('. ')[0][:200] or type(error).__name__})"

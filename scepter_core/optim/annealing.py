@@ -1,8 +1,8 @@
 """Schedulers that SCEPTER brought beside torch's, under its names and keys.
 
-The rate of each is a function of the position alone: `get_lr` and the closed form are the same, so that a hook can ask for
-any position. Their numbers count updates, as their names say (`WARMUP_STEPS`, `TOTAL_STEPS`): the default of UNIT is
-`update` for them.
+The rate of each is a function of the position alone: `get_lr` and the closed form are the same, so that a hook can ask
+for any position. Their numbers count updates, as their names say (`WARMUP_STEPS`, `TOTAL_STEPS`): the default of UNIT
+is `update` for them.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class StepAnnealingLR(_OfPosition):
         if not isinstance(total_steps, int):
             raise ValueError(f"TOTAL_STEPS must be an integer, not {total_steps}")
         if decay_mode != "none" and total_steps <= warmup_steps:
-            raise ValueError(f"TOTAL_STEPS {total_steps} must be above WARMUP_STEPS {warmup_steps}: the rate falls between")
+            raise ValueError(f"TOTAL_STEPS {total_steps} must be above WARMUP_STEPS {warmup_steps}")
         self.warmup_steps, self.total_steps = warmup_steps, total_steps
         self.decay_mode, self.min_lr = decay_mode, min_lr
         super().__init__(optimizer, last_epoch)

@@ -104,8 +104,8 @@ def _overrides(entry: ParamGroupConfig) -> dict[str, Any]:
 def build_scheduler(section: SchedulerKeys, optimizer: Optimizer, *, planned_updates: int) -> LRScheduler:
     """The scheduler that `section` names, over `optimizer`; those of SCHEDULERS, where it is made of others, too.
 
-    `auto` for T_MAX or TOTAL_STEPS, given or as the default, and a OneCycleLR without any total, mean the length of the run;
-    of the stretch between its milestones, for a part of a SequentialLR.
+    `auto` for T_MAX or TOTAL_STEPS, given or as the default, and a OneCycleLR without any total, mean the length of the
+    run; of the stretch between its milestones, for a part of a SequentialLR.
 
     Args:
         planned_updates: updates of the whole run, -1 where nobody knows.

@@ -1,4 +1,4 @@
-"""Optimizer and scheduler in a checkpoint: what was reached is the checkpoint's, what was asked for the configuration's."""
+"""Optimizer and scheduler in a checkpoint: it says what was reached; what is asked for, the configuration says."""
 
 from __future__ import annotations
 

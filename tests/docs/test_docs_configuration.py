@@ -135,7 +135,7 @@ def test_the_table_of_scepters_schedulers_has_their_keys_and_defaults(docs: Any)
         fields = {key: model.model_fields[field] for key, field in keys_of(model).items()}
         for key in fields.keys() - {"NAME", "UNIT", "MONITOR"}:
             value = None if fields[key].is_required() else fields[key].get_default()
-            shown = f"`{key}`" if value is None else f"`{key}` (`{value}`" if isinstance(value, str) else f"`{key}` ({value})"
-            assert shown in written
+            default = f" (`{value}`" if isinstance(value, str) else f" ({value})"
+            assert f"`{key}`" + (default if value is not None else "") in written
     assert scepter_core.LR_SCHEDULERS.model("StepAnnealingLR").model_fields["unit"].get_default() == "update"
     assert scepter_core.LR_SCHEDULERS.model("LinoPolyLR").model_fields["unit"].get_default() == "epoch"

@@ -149,7 +149,9 @@ def test_two_names_of_one_key_must_agree(hook: str, tmp_path: Path) -> None:
 def test_the_yaml_of_the_page_is_what_it_says(docs: Any, tmp_path: Path) -> None:
     task = docs.root / "docs/examples/regression/task.py"
     data = "{NAME: NoisySine, SAMPLES: 64, BATCH_SIZE: 32}"
-    (tmp_path / "base.yaml").write_text(f"SOLVER: {{NAME: TrainValSolver, TRAIN_DATA: {data}, MODEL: {{NAME: Curve}}}}\n")
+    (tmp_path / "base.yaml").write_text(
+        f"SOLVER: {{NAME: TrainValSolver, TRAIN_DATA: {data}, MODEL: {{NAME: Curve}}}}\n"
+    )
     (tmp_path / "cfg.yaml").write_text("_BASE: base.yaml\n" + docs.blocks(PAGE, "yaml")[0].text, encoding="utf-8")
     config: Any = scepter_core.load_config(tmp_path / "cfg.yaml", plugins=[str(task)])
     assert config.SOLVER.OPTIMIZER.LEARNING_RATE == 0.0005

@@ -27,7 +27,9 @@ STATE = {
 }
 SETTINGS = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 EDITS = st.lists(
-    st.tuples(st.sampled_from(["flip", "cut", "drop", "insert", "copy"]), st.floats(0, 1), st.binary(min_size=1, max_size=6)),
+    st.tuples(
+        st.sampled_from(["flip", "cut", "drop", "insert", "copy"]), st.floats(0, 1), st.binary(min_size=1, max_size=6)
+    ),
     min_size=1,
     max_size=4,
 )
@@ -140,8 +142,9 @@ def test_forged_files_with_checksums_that_fit(tmp_path_factory, capsys, edits):
 @given(
     value=st.recursive(
         st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text() | st.just(torch.ones(2)),
-        lambda inner: st.lists(inner, max_size=3)
-        | st.dictionaries(st.text(max_size=3) | st.integers(0, 3), inner, max_size=3),
+        lambda inner: (
+            st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3) | st.integers(0, 3), inner, max_size=3)
+        ),
         max_leaves=6,
     ),
     key=st.sampled_from([*STATE, "model", "optimizer", "scaler", "format", "position", "total_iter"]),

@@ -17,7 +17,7 @@ from scepter_core.cli import main
 
 PAGE = Path(__file__).parents[2] / "docs/migrating-from-scepter.md"
 
-CLASSES = '''
+CLASSES = """
 import torch
 from scepter.modules.data.dataset import DATASETS
 from scepter.modules.model.registry import MODELS
@@ -113,7 +113,7 @@ class ToySolver(TrainValSolver):
         super().__init__(cfg, logger=logger)
         self.task_key = cfg.get("TASK_KEY", 1)
         self.sample_steps = cfg.SAMPLE_ARGS.SAMPLE_STEPS if cfg.have("SAMPLE_ARGS") else 0
-'''
+"""
 
 CONFIG = """\
 ENV:
@@ -349,7 +349,9 @@ def test_a_run_without_backward_warns_before_anything_is_built(classes, yaml_fil
         said["before data"] = (capsys.readouterr().out, time.monotonic() - started)
 
     monkeypatch.setattr(scepter_core.TrainValSolver, "construct_data", construct_data)
-    solver = load_config(yaml_file, ["SOLVER.TRAIN_HOOKS=[{NAME: LogHook}]", "SOLVER.LR_SCHEDULER=null"], [str(classes)])
+    solver = load_config(
+        yaml_file, ["SOLVER.TRAIN_HOOKS=[{NAME: LogHook}]", "SOLVER.LR_SCHEDULER=null"], [str(classes)]
+    )
     built = scepter_core.SOLVERS.build(solver.SOLVER)
     built.set_up_pre()
     built.construct_data()

@@ -59,6 +59,7 @@ def test_a_chain_multiplies(train):
     assert rates.first == pytest.approx([0.1, 0.05, 0.25, 0.125], rel=1e-12)
 
 
+@pytest.mark.filterwarnings("ignore:Detected call of")  # torch, of its own parts
 def test_parts_of_parts_are_as_when_torch_steps_them(train):
     inner = sequence(WARM, {"NAME": "ExponentialLR", "GAMMA": 0.9}, milestones=[2])
     whole = sequence(inner, {"NAME": "StepLR", "STEP_SIZE": 2}, milestones=[4], UNIT="update")
