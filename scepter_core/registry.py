@@ -11,13 +11,14 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Literal, TypeVar, cast
+from typing import Annotated, Any, Literal, TypeVar, cast
 
 from scepter_core import discovery
 from scepter_core._version import __version__
 from scepter_core.config import (
     FreeSection,
     Named,
+    NamedThing,
     Section,
     UnknownName,
     from_python,
@@ -400,6 +401,7 @@ LR_SCHEDULERS = Registry(
         "T_max": int | Literal["auto"],
         "total_steps": int | Literal["auto"] | None,
         "lr_lambda": Callable[..., Any] | list[Callable[..., Any]],
+        "schedulers": Annotated[list[Section], NamedThing("lr_schedulers")],
     },
     provider="scepter_core.optim:find_scheduler",
     provider_names="scepter_core.optim:scheduler_names",

@@ -18,7 +18,6 @@ from scepter_core.registry import METRICS
 from scepter_core.sections import MODES, MetricKeys
 
 _TORCHMETRICS = (
-    "torchmetrics",
     "torchmetrics.classification",
     "torchmetrics.regression",
     "torchmetrics.aggregation",
@@ -27,8 +26,10 @@ _TORCHMETRICS = (
     "torchmetrics.retrieval",
     "torchmetrics.segmentation",
     "torchmetrics.image",
+    "torchmetrics.detection",
     "torchmetrics.audio",
     "torchmetrics.text",
+    "torchmetrics",  # last: it warns of names that moved
 )
 
 
@@ -42,7 +43,7 @@ def find_metric(name: str) -> object | None:
         return AccuracyMetric
     for module in _TORCHMETRICS:
         found = getattr(importlib.import_module(module), name, None)
-        if isinstance(found, type) and issubclass(found, Metric):
+        if isinstance(found, type) and issubclass(found, Metric) and found is not Metric:
             return found
     return None
 
@@ -51,7 +52,7 @@ def metric_names() -> list[str]:
     """The names that `find_metric` knows."""
     import torchmetrics
 
-    return ["AccuracyMetric", *(name for name in torchmetrics.__all__ if name[:1].isupper())]
+    return ["AccuracyMetric", *(name for name in torchmetrics.__all__ if find_metric(name) is not None)]
 
 
 class _Slot:
@@ -101,7 +102,10 @@ class NamedMetrics:
     ) -> None:
         self.logger = logger
         self._no_numbers: set[str] = set()  # names whose results are none, as was said
-        self._slots = [_Slot(section, METRICS.build(section, logger=logger), device) for section in sections]
+        self._slots = [
+            _Slot(section, _build(section, f"SOLVER.METRICS[{place}]", logger), device)
+            for place, section in enumerate(sections)
+        ]
         names = [slot.name for slot in self._slots]
         problems = [
             Problem(
@@ -193,6 +197,14 @@ class NamedMetrics:
                 if saved:
                     slot.updates[mode] = sum(one["updates"] for one in saved)
                     _restore(slot.metrics[mode], [one for one in saved if one["updates"]] or saved[:1])
+
+
+def _build(section: MetricKeys, path: str, logger: Any) -> Any:
+    """The metric; a value that its class refuses, and a package that it lacks, are the configuration's."""
+    try:
+        return METRICS.build(section, logger=logger)
+    except (ValueError, ImportError) as error:
+        raise ConfigError([Problem(f"{section.name} cannot be built: {error}", path=path)]) from error
 
 
 def _numbers(name: str, value: Any) -> dict[str, float]:

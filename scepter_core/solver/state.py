@@ -275,8 +275,10 @@ def _load_hooks(solver: BaseSolver, saved: Mapping[str, Any]) -> None:
             hooks[name].load_state_dict(entry["state"])
         if any(ranks := entry.get("ranks", [])):
             hooks[name].load_rank_state_dicts(list(of_this_rank(ranks, solver.rank, solver.world_size)))
-    for name in hooks.keys() - saved.keys():
-        solver.logger.warning("the checkpoint has no state of %s: it begins anew", name)
+    lacking = [name for name in hooks if name not in saved]
+    if lacking:
+        begin = "it begins" if len(lacking) == 1 else "they begin"
+        solver.logger.warning("the checkpoint has no state of %s: %s anew", ", ".join(lacking), begin)
 
 
 def _refuse_objects(value: Any, path: str) -> None:
