@@ -142,9 +142,17 @@ def _interface_of(address: str) -> str | None:
 
 
 def _children() -> list[int] | None:
-    """The processes that the main thread of this one started; None where that cannot be told."""
+    """The processes that the main thread of this one started and that run; None where that cannot be told."""
     listed = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children")  # of Linux
-    return [int(pid) for pid in listed.read_text().split()] if listed.exists() else None
+    if not listed.exists():
+        return None
+    return [int(pid) for pid in listed.read_text().split() if _runs(Path("/proc", pid, "stat"))]
+
+
+def _runs(stat: Path) -> bool:
+    with suppress(OSError):  # it has gone by now
+        return stat.read_text().rpartition(")")[2].split()[0] != "Z"  # one that ended, and that nobody asked about yet
+    return False
 
 
 @contextmanager

@@ -64,7 +64,7 @@ def machines() -> Iterator[Machines]:
 
 
 def _hooks(*more: str) -> str:
-    return f"SOLVER.TRAIN_HOOKS=[{', '.join(('{NAME: BackwardHook}', '{NAME: LogHook, LOG_INTERVAL: 3}', *more))}]"
+    return f"SOLVER.TRAIN_HOOKS=[{', '.join(('{NAME: BackwardHook, GRADIENT_CLIP: 1.0}', '{NAME: LogHook, LOG_INTERVAL: 3}', *more))}]"
 
 
 def test_train_across_and_go_on_after_the_cable_was_cut(machines: Machines, many: Many) -> None:

@@ -170,7 +170,7 @@ def test_development_requirements_hold_what_the_tests_import():
     words = [line for line in lines_of("requirements-dev.txt") if not line.startswith("-")]
     named = {canonicalize_name(Requirement(line).name) for line in words} | requirements_of(ROOT).keys()
     known = {"yaml": "pyyaml", "importlinter": "import-linter", "sklearn": "scikit-learn", "PIL": "pillow"}
-    own = {"scepter_core", *(module_of(folder) for folder in [*PLUGINS, *EXAMPLES])}
+    own = {"scepter_core", "tests", *(module_of(folder) for folder in [*PLUGINS, *EXAMPLES])}
     brought = {name for folder in [*PLUGINS, *EXAMPLES] for name in requirements_of(folder)}
     missing = set()
     for path in [*ROOT.glob("tests/**/*.py"), *ROOT.glob("plugins/*/tests/*.py")]:
