@@ -13,7 +13,7 @@ from torch import nn
 
 from scepter_core._version import __version__
 from scepter_core.checkpoints import FORMAT
-from scepter_core.data import get_streams, set_streams
+from scepter_core.data import LoaderData, get_streams, set_streams
 from scepter_core.errors import RunError
 from scepter_core.optim import load_optimizer, load_scheduler, optimizer_state, scheduler_state
 from scepter_core.registry import origin
@@ -48,7 +48,11 @@ def save_state(solver: BaseSolver) -> dict[str, Any]:
         "scaler": solver.scaler.state_dict() if solver.scaler else None,
         **solver.counters.state_dict(solver.mode),
         "window": _window(solver),
-        "data": {"seed": solver.env.seed, "steps_per_epoch": solver.steps_per_epoch},
+        "data": {
+            "seed": solver.env.seed,
+            "steps_per_epoch": solver.steps_per_epoch,
+            "stream": {f"rank{solver.rank}": _stream(solver)},
+        },
         "rng": {f"rank{solver.rank}": get_streams(solver.device)},
         "hooks": hooks,
         "metrics": {
@@ -98,6 +102,7 @@ def _load(solver: BaseSolver, state: Mapping[str, Any]) -> None:
     for notice in notices:
         solver.logger.warning("the configuration changed since the checkpoint: %s", notice)
     _warn_of_changed_data(solver, state["data"])
+    _load_stream(solver, state["data"].get("stream", {}).get(f"rank{solver.rank}"))
     _load_window(solver, state["window"])
     _load_metrics(solver, state["metrics"])
     _load_hooks(solver, state["hooks"])
@@ -172,6 +177,25 @@ def _load_window(solver: BaseSolver, window: Mapping[str, Any] | None) -> None:
     for name, parameter in solver.model.named_parameters():
         gradient = window["gradients"].get(name) if window else None
         parameter.grad = gradient.to(parameter.device) if gradient is not None else None
+
+
+def _stream(solver: BaseSolver) -> dict[str, Any] | None:
+    """Where the workers of a training stream stand; None between epochs, and where no stream with a state is read."""
+    counters, data = solver.counters, solver.datas.get("train")
+    if not (isinstance(data, LoaderData) and data.progress and (counters.in_epoch or counters.cut)):
+        return None
+    return data.progress.state_dict(counters.epoch, counters.state_dict(solver.mode)["iter"])
+
+
+def _load_stream(solver: BaseSolver, saved: Mapping[str, Any] | None) -> None:
+    counters, data = solver.counters, solver.datas.get("train")
+    if not (isinstance(data, LoaderData) and data.progress and (counters.in_epoch or counters.cut)):
+        return
+    reason = data.progress.load_state_dict(saved)
+    if reason is not None and counters.iter["train"] > 0:
+        solver.logger.warning(
+            "the stream of TRAIN_DATA is read again from the front, up to batch %d: %s", counters.iter["train"], reason
+        )
 
 
 def _load_metrics(solver: BaseSolver, saved: Mapping[str, Any]) -> None:
