@@ -102,7 +102,7 @@ class StreamBatches(IterableDataset[StreamBatch]):
         elif self.has_state and self._is_used:  # in a new worker it is as built anyway
             self.dataset.load_state_dict(pickle.loads(self._as_built))
         self._is_used = True
-        items = iter(self.dataset)
+        items: Iterator[Any] = iter(self.dataset)
         if state:
             set_streams(state["rng"])
         return items

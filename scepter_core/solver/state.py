@@ -19,6 +19,7 @@ from scepter_core.optim import load_optimizer, load_scheduler, optimizer_state, 
 from scepter_core.registry import origin
 from scepter_core.runconfig import dump_config
 from scepter_core.sections import MODES
+from scepter_core.solver.changes import ChangeReport
 
 if TYPE_CHECKING:
     from scepter_core.bus import Hook
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 _KEYS = (
     *("model", "optimizer", "lr_scheduler", "scaler", "epoch", "iter", "total_iter", "total_updates"),
-    *("position", "window", "data", "rng", "hooks", "metrics"),
+    *("position", "window", "data", "rng", "hooks", "metrics", "config"),
 )
 # Options of torch's optimizers that came with later versions: torch gives them a value where a saved state has none.
 _LATER_OPTIONS = {"maximize", "foreach", "capturable", "differentiable", "fused", "decoupled_weight_decay"}
@@ -92,16 +93,16 @@ def _load(solver: BaseSolver, state: Mapping[str, Any]) -> None:
     solver.counters.load_state_dict(state)
     if not solver.has("train"):
         return  # an eval or a test of these weights: nothing of the training goes on, and its logs stay as they are
-    notices = []
+    report = ChangeReport(solver, state["config"])
     if solver.optimizer and state["optimizer"] is not None:
-        notices += load_optimizer(solver.optimizer, state["optimizer"], solver._configured_options)
+        notices = load_optimizer(solver.optimizer, state["optimizer"], solver._configured_options)
+        report.add("SOLVER.OPTIMIZER", notices)
     if solver.lr_scheduler is not None and state["lr_scheduler"] is not None:
-        notices += load_scheduler(solver.lr_scheduler, state["lr_scheduler"])
+        report.add("SOLVER.LR_SCHEDULER", load_scheduler(solver.lr_scheduler, state["lr_scheduler"]))
     if solver.scaler and state["scaler"]:
         solver.scaler.load_state_dict(state["scaler"])
-    for notice in notices:
-        solver.logger.warning("the configuration changed since the checkpoint: %s", notice)
-    _warn_of_changed_data(solver, state["data"])
+    report.add("ENV.SEED", _changed_seed(solver, state["data"]))
+    report.add("SOLVER.TRAIN_DATA", _changed_length(solver, state["data"]))
     _load_stream(solver, state["data"].get("stream", {}).get(f"rank{solver.rank}"))
     _load_window(solver, state["window"])
     _load_metrics(solver, state["metrics"])
@@ -206,15 +207,16 @@ def _load_metrics(solver: BaseSolver, saved: Mapping[str, Any]) -> None:
         solver.metrics.load_state_dict(saved["named"])
 
 
-def _warn_of_changed_data(solver: BaseSolver, saved: Mapping[str, Any]) -> None:
-    if saved["seed"] not in (None, solver.env.seed):  # None: of a converted file, and not known
-        solver.logger.warning("SEED was %s, is now %s: the run will not repeat", saved["seed"], solver.env.seed)
-    if saved["steps_per_epoch"] not in (None, solver.steps_per_epoch) and solver.has("train"):
-        solver.logger.warning(
-            "an epoch had %s training steps, and has %s now: the order of the data changes",
-            saved["steps_per_epoch"],
-            solver.steps_per_epoch,
-        )
+def _changed_seed(solver: BaseSolver, saved: Mapping[str, Any]) -> list[str]:
+    if saved["seed"] in (None, solver.env.seed):  # None: of a converted file, and not known
+        return []
+    return [f"ENV.SEED was {saved['seed']}, is now {solver.env.seed}"]
+
+
+def _changed_length(solver: BaseSolver, saved: Mapping[str, Any]) -> list[str]:
+    if saved["steps_per_epoch"] in (None, solver.steps_per_epoch):
+        return []
+    return [f"an epoch had {saved['steps_per_epoch']} training steps, and has {solver.steps_per_epoch} now"]
 
 
 def _keyed_hooks(solver: BaseSolver) -> Iterator[tuple[str, Hook]]:
@@ -230,9 +232,10 @@ def _keyed_hooks(solver: BaseSolver) -> Iterator[tuple[str, Hook]]:
 def _load_hooks(solver: BaseSolver, saved: Mapping[str, Any]) -> None:
     hooks = dict(_keyed_hooks(solver))
     for name, entry in saved.items():
-        if name not in hooks:
-            if entry["state"]:
-                solver.logger.warning("the checkpoint has state of %s (%s), which is not listed", name, entry["origin"])
+        if name not in hooks and entry["state"]:
+            solver.logger.warning("the checkpoint has state of %s (%s), which is not listed", name, entry["origin"])
+        elif name not in hooks:
+            solver.logger.info("the checkpoint is of a run with %s (%s), which is not listed", name, entry["origin"])
         elif entry["state"]:
             hooks[name].load_state_dict(entry["state"])
     for name in hooks.keys() - saved.keys():
