@@ -82,7 +82,7 @@ def load_state(solver: BaseSolver, state: Mapping[str, Any]) -> None:
         raise RunError(f"the checkpoint is not whole: it has no {', '.join(lacking)}")
     try:
         _load(solver, state)
-    except (KeyError, TypeError, AttributeError, IndexError) as error:
+    except (KeyError, TypeError, AttributeError, IndexError, ValueError, RuntimeError, OverflowError) as error:
         raise RunError(f"the checkpoint is not as this version writes it: {type(error).__name__} {error}") from error
 
 
