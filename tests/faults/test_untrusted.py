@@ -96,10 +96,9 @@ def make(kind: str, whole: Path, path: Path, marker: Path) -> None:
         at = data.index(b"PK\x01\x02") + 8
         path.write_bytes(data[:at] + bytes([data[at] | 1]) + data[at + 1 :])
     elif kind == "zip bomb":
-        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-            with archive.open("a/data.pkl", "w") as record:
-                for _ in range(64):
-                    record.write(bytes(2**20))
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("a/data.pkl", "w") as record:
+            for _ in range(64):
+                record.write(bytes(2**20))
     elif kind == "one record many times":  # stored, each entry of the directory at the same place
         overlapping(path)
     elif kind == "memory bomb":
