@@ -123,11 +123,11 @@ def _describe(path: str) -> CheckpointInfo:
 def damage_of(path: str) -> str | None:
     """What is wrong with the file as a file: every record of the archive carries a checksum, and all are verified."""
     file = Path(path)
-    if not file.is_file():
-        return "there is no such file"
-    if file.stat().st_size == 0:
-        return "the file is empty"
     try:
+        if not file.is_file():
+            return "there is no such file"
+        if file.stat().st_size == 0:
+            return "the file is empty"
         with zipfile.ZipFile(file) as archive:
             return _damage_within(archive, file.stat().st_size)
     except Exception as error:  # zipfile raises whatever a strange archive leads it to

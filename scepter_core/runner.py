@@ -134,8 +134,11 @@ def _save(state: dict[str, Any], file: BinaryIO) -> None:
 
 def _refuse_where_nothing_can_be_written(work_dir: str) -> None:
     there = Path(work_dir).absolute()
-    while not there.exists() and there != there.parent:
-        there = there.parent
+    try:
+        while not there.exists() and there != there.parent:
+            there = there.parent
+    except OSError as error:
+        raise ConfigError([Problem(f"cannot be a folder: {error}", path="SOLVER.WORK_DIR", found=work_dir)]) from error
     if there.is_dir() and os.access(there, os.W_OK | os.X_OK):
         return
     what = "may not be written to" if there.is_dir() else "is not a folder"
