@@ -17,6 +17,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from scepter_core.checkpoints import FOLDER, find_checkpoint, has_checkpoints, read_checkpoint
+from scepter_core.config.section import sections
 from scepter_core.errors import ConfigError, Problem
 from scepter_core.registry import SOLVERS
 from scepter_core.runconfig import RunConfig, load_config
@@ -108,6 +109,7 @@ def fast_dev_run(
     settings: Any = cfg.solver
     with tempfile.TemporaryDirectory(prefix="scepter-") as folder:
         settings.work_dir, settings.resume_from = folder, None
+        _keep_inside(settings, folder)
         state: dict[str, Any] = {}
         for steps in (2, 4) if settings.trains else (2,):
             settings.max_steps = steps
@@ -124,6 +126,13 @@ def fast_dev_run(
                 solver.file_system.write_atomic(path, partial(_save, solver.save_checkpoint()))
                 state = read_checkpoint(path)
     return solver
+
+
+def _keep_inside(settings: Any, folder: str) -> None:
+    """Give every LOG_DIR that is written in the configuration a place in `folder`."""
+    logging_ones = (section for section in sections(settings) if section.have("LOG_DIR"))
+    for number, section in enumerate(logging_ones):
+        section.LOG_DIR = str(Path(folder, f"log_dir-{number}"))
 
 
 def _save(state: dict[str, Any], file: BinaryIO) -> None:

@@ -127,6 +127,14 @@ def test_fast_dev_run_leaves_nothing(configure, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+def test_fast_dev_run_leaves_no_event_files_where_log_dir_says(configure, tmp_path):
+    writer = {"NAME": "TensorboardLogHook", "LOG_INTERVAL": 1}
+    hooks = [*SAVING, {**writer, "LOG_DIR": str(tmp_path / "events")}]
+    solver = fast_dev_run(configure(TRAIN_HOOKS=hooks, EVAL_HOOKS=[{**writer, "LOG_DIR": str(tmp_path / "others")}]))
+    assert solver.train_steps == 4
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_configuration_in_hand_can_be_run(configure):
     solver = run(load_config(configure()))
     assert float(solver.model.w) == -6.0
