@@ -13,8 +13,9 @@ from scepter_core._version import __version__
 
 if TYPE_CHECKING:
     from scepter_core.bus import Hook, hookimpl, hookspec
-    from scepter_core.checkpoints import find_checkpoint, read_checkpoint
+    from scepter_core.checkpoints import find_checkpoint, read_checkpoint, remove_unlisted_parts
     from scepter_core.config import Named, NamedThing, Section
+    from scepter_core.distributed import Processes, Strategy
     from scepter_core.errors import ConfigError, Problem, RunError, ScepterError, Stopped
     from scepter_core.io import FileSystem
     from scepter_core.metrics import as_scalar
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
         OPTIMIZERS,
         SAMPLERS,
         SOLVERS,
+        STRATEGIES,
     )
     from scepter_core.runconfig import EnvConfig, RunConfig, dump_config, load_config
     from scepter_core.runner import run
@@ -36,9 +38,10 @@ if TYPE_CHECKING:
     from scepter_core.solver import BaseSolver, TrainValSolver
 
 _MODULES = {
-    "scepter_core.checkpoints": ("find_checkpoint", "read_checkpoint"),
+    "scepter_core.checkpoints": ("find_checkpoint", "read_checkpoint", "remove_unlisted_parts"),
     "scepter_core.bus": ("Hook", "hookimpl", "hookspec"),
     "scepter_core.config": ("Named", "NamedThing", "Section"),
+    "scepter_core.distributed": ("Processes", "Strategy"),
     "scepter_core.errors": ("ConfigError", "Problem", "RunError", "ScepterError", "Stopped"),
     "scepter_core.io": ("FileSystem",),
     "scepter_core.metrics": ("as_scalar",),
@@ -53,6 +56,7 @@ _MODULES = {
         "OPTIMIZERS",
         "SAMPLERS",
         "SOLVERS",
+        "STRATEGIES",
     ),
     "scepter_core.runconfig": ("EnvConfig", "RunConfig", "dump_config", "load_config"),
     "scepter_core.runner": ("run",),
@@ -70,6 +74,7 @@ __all__ = [
     "OPTIMIZERS",
     "SAMPLERS",
     "SOLVERS",
+    "STRATEGIES",
     "BaseSolver",
     "ConfigError",
     "EnvConfig",
@@ -80,12 +85,14 @@ __all__ = [
     "NamedThing",
     "Probing",
     "Problem",
+    "Processes",
     "RunConfig",
     "RunError",
     "ScepterError",
     "Section",
     "SolverConfig",
     "Stopped",
+    "Strategy",
     "TrainValSolver",
     "__version__",
     "as_scalar",
@@ -96,6 +103,7 @@ __all__ = [
     "hookspec",
     "load_config",
     "read_checkpoint",
+    "remove_unlisted_parts",
     "run",
 ]
 

@@ -13,6 +13,7 @@ from scepter_core.errors import RunError
 FORMAT = 1  # of the layout that `solver.state` writes
 FOLDER = "checkpoints"
 SUFFIX = ".pth"
+PARTS = ".shards"  # ending of the folders beside such a file that hold the parts of its tensors
 _IS_FOLDER = 0x10  # DOS's attribute: torch's reader goes by it, and leaves the record's memory as it finds it
 # The one thing that torch's restricted unpickler makes as large as a number in the file says, however small the file.
 _BUFFER = b"\nbytearray\n"
@@ -55,7 +56,19 @@ def read_checkpoint(path: str) -> dict[str, Any]:
     damage = damage_of(path)
     if damage is not None:
         raise RunError(f"cannot read the checkpoint {path}: {damage}")
-    return _load(path, mmap=False)
+    from scepter_core.distributed.sharded import with_parts
+
+    return with_parts(path, _load(path, mmap=False))
+
+
+def remove_unlisted_parts(folder: str) -> None:
+    """Delete what tensors spread over processes left in `folder` and no checkpoint there lists (any more)."""
+    if not any(Path(folder).glob(f"*{PARTS}")):
+        return
+    from scepter_core.distributed.sharded import folder_of, remove_shards
+
+    listed = {folder_of(str(path)) for path in Path(folder).glob(f"*{SUFFIX}")}
+    remove_shards(folder, keep=listed.__contains__)
 
 
 def list_checkpoints(work_dir: str) -> list[CheckpointInfo]:
@@ -103,6 +116,7 @@ def _describe(path: str) -> CheckpointInfo:
     try:
         state = _load(path, mmap=True)
         position = state["position"]
+        size += sum(part for part, _ in state.get("shards", {"files": {}})["files"].values())
         step = int(state["total_iter"]["train"])
         return CheckpointInfo(
             path,
@@ -160,6 +174,12 @@ def _load(path: str, *, mmap: bool) -> dict[str, Any]:
         raise RunError(f"cannot read the checkpoint {path}: {_first_line(error)}") from None
     if not isinstance(state, dict) or "format" not in state:
         raise RunError(f"cannot read the checkpoint {path}: not one of this engine's")
+    if "shards" in state:
+        from scepter_core.distributed.sharded import damage_of_shards
+
+        damage = damage_of_shards(path, state)
+        if damage is not None:
+            raise RunError(f"cannot read the checkpoint {path}: {damage}")
     return state
 
 

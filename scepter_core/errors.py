@@ -80,6 +80,10 @@ class RunError(ScepterError):
     """The run failed for a reason that its user can act on: a loss that is not finite, a disk that is full."""
 
 
+class FailedElsewhere(ScepterError):
+    """Another process of the run failed, and says why."""
+
+
 class Stopped(ScepterError):
     """The run was asked to end: by a signal, or by its time limit.
 

@@ -16,17 +16,23 @@ FORMAT = "%(asctime)s %(levelname)-7s %(message)s"
 _PENDING_LINES = 10_000
 
 
-def make_logger(name: str = "scepter", *, quiet: bool = False, rank: int = 0) -> logging.Logger:
+def silent_logger(name: str = "scepter") -> logging.Logger:
+    """A logger that says nothing: of a process that leaves the log to the first one."""
+    logger = logging.Logger(name, logging.CRITICAL + 1)
+    logger.addHandler(logging.NullHandler())
+    return logger
+
+
+def make_logger(name: str = "scepter", *, quiet: bool = False) -> logging.Logger:
     """A logger of its own for one run, which prints to standard output.
 
     Args:
         quiet: warnings and errors only.
-        rank: any other than 0 prints warnings and errors only.
     """
     logger = logging.Logger(name, logging.INFO)
     console = logging.StreamHandler(sys.stdout)
     console.setFormatter(logging.Formatter(FORMAT, "%Y-%m-%d %H:%M:%S"))
-    console.setLevel(logging.WARNING if quiet or rank else logging.INFO)
+    console.setLevel(logging.WARNING if quiet else logging.INFO)
     logger.addHandler(console)
     return logger
 

@@ -11,13 +11,14 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any, Literal, TypeVar, cast
+from typing import Annotated, Any, Literal, TypeVar, cast
 
 from scepter_core import discovery
 from scepter_core._version import __version__
 from scepter_core.config import (
     FreeSection,
     Named,
+    NamedThing,
     Section,
     UnknownName,
     from_python,
@@ -52,6 +53,7 @@ __all__ = [
     "REGISTRIES",
     "SAMPLERS",
     "SOLVERS",
+    "STRATEGIES",
     "Registry",
     "UnknownName",
     "origin",
@@ -73,6 +75,7 @@ _WORDS |= {
     "lr_schedulers": "LR scheduler",
     "metrics": "metric",
     "engines": "engine",
+    "strategies": "strategy",
 }
 
 # What to install for a name that is missing: for messages only, the core imports none of them.
@@ -398,6 +401,7 @@ LR_SCHEDULERS = Registry(
         "T_max": int | Literal["auto"],
         "total_steps": int | Literal["auto"] | None,
         "lr_lambda": Callable[..., Any] | list[Callable[..., Any]],
+        "schedulers": Annotated[list[Section], NamedThing("lr_schedulers")],
     },
     provider="scepter_core.optim:find_scheduler",
     provider_names="scepter_core.optim:scheduler_names",
@@ -409,10 +413,20 @@ METRICS = Registry(
     provider_names="scepter_core.metrics:metric_names",
 )
 ENGINES = Registry("engines")
+STRATEGIES = Registry(
+    "strategies",
+    supplied=frozenset({"processes", "device"}),
+    base="scepter_core.distributed:Strategy",
+    provider="scepter_core.distributed:find_strategy",
+    provider_names="scepter_core.distributed:strategy_names",
+)
 
 REGISTRIES: dict[str, Registry] = {
     registry.kind: registry
-    for registry in (SOLVERS, HOOKS, MODELS, DATASETS, SAMPLERS, OPTIMIZERS, LR_SCHEDULERS, METRICS, ENGINES)
+    for registry in (
+        *(SOLVERS, HOOKS, MODELS, DATASETS, SAMPLERS, OPTIMIZERS, LR_SCHEDULERS, METRICS, ENGINES),
+        STRATEGIES,
+    )
 }
 
 

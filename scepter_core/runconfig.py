@@ -28,8 +28,8 @@ class EnvConfig(Section):
 
     taken_with_notice = MappingProxyType(
         {
-            "TENSOR_PARALLEL_SIZE": "this version runs one process",
-            "PIPELINE_PARALLEL_SIZE": "this version runs one process",
+            "TENSOR_PARALLEL_SIZE": "models are not split that way; STRATEGY says how they spread",
+            "PIPELINE_PARALLEL_SIZE": "models are not split that way; STRATEGY says how they spread",
             "SYS_ENVS": "set environment variables where the command is started, before torch reads them",
         }
     )
@@ -38,8 +38,14 @@ class EnvConfig(Section):
     backend: Literal["auto", "gloo", "nccl"] = Field(
         "auto", description="How processes talk, when there are several."
     )
-    strategy: Literal["auto", "single", "ddp", "fsdp"] = Field(
-        "auto", description="How the model spreads over processes."
+    strategy: Annotated[Section | None, NamedThing("strategies", short=True)] = Field(
+        None, description="How the model spreads over processes: auto, single, ddp, fsdp, or a section."
+    )
+    timeout: float = Field(
+        600.0, gt=0, allow_inf_nan=False, description="Seconds that a process waits for the others before the run ends."
+    )
+    heartbeat_timeout: float = Field(
+        25.0, ge=5, allow_inf_nan=False, description="Seconds without a sign of a process's machine before it counts as lost."
     )
     device: str = Field("auto", description="cpu, cuda, cuda:1, mps, or auto: the best there is.")
     deterministic: bool = Field(False, description="Use deterministic algorithms only.")
@@ -57,15 +63,6 @@ class EnvConfig(Section):
         if kind not in ("auto", "cpu", "cuda", "mps") or (colon and not numbered):
             raise ValueError("must be cpu, cuda, cuda:N, mps or auto")
         return device
-
-    @field_validator("strategy")
-    @classmethod
-    def _is_one_process(cls, strategy: str) -> str:
-        if strategy in ("ddp", "fsdp"):
-            raise ValueError(
-                f"{strategy} needs several processes, and this version runs one; use single or auto"
-            )
-        return strategy
 
     @field_validator("use_pl")
     @classmethod

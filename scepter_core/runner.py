@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from scepter_core.checkpoints import FOLDER, find_checkpoint, has_checkpoints, read_checkpoint
 from scepter_core.config.section import sections
-from scepter_core.errors import ConfigError, Problem
+from scepter_core.errors import ConfigError, FailedElsewhere, Problem, Stopped
 from scepter_core.registry import SOLVERS
 from scepter_core.runconfig import RunConfig, load_config
 
 if TYPE_CHECKING:
+    from scepter_core.distributed import Processes
     from scepter_core.solver import BaseSolver
 
 # What a run leaves in WORK_DIR, by name: all that --overwrite removes.
@@ -68,6 +69,49 @@ def run(
         settings.mode = mode
     elif resume is not None:
         settings.resume_from = resume
+    with _together(cfg) as processes:
+        if processes.place.restarts and settings.trains and has_checkpoints(settings.work_dir):
+            settings.resume_from = "auto"
+        elif not processes.place.restarts:
+            processes.of_first(partial(_make_room, settings, overwrite))
+        solver: BaseSolver = SOLVERS.build(settings, logger=logger)
+        if max_seconds is not None:
+            solver.deadline = started + max_seconds
+        if mode is not None:
+            solver.resume_from = None
+        solver.set_up_pre()
+        solver.set_up()
+        if mode is not None:
+            _take_weights(solver, resume or "auto")
+        with _signals(solver):
+            solver.solve()
+    return solver
+
+
+@contextmanager
+def _together(cfg: RunConfig) -> Iterator[Processes]:
+    """Among the processes of the run, where one's failure ends all, and is raised as it is in the first that failed."""
+    from scepter_core.distributed import Watch, join, place_of
+    from scepter_core.solver import choose_device
+
+    device = choose_device(cfg.env.device, place_of(os.environ))
+    processes = join(cfg.env.backend, device, cfg.env.timeout)
+    with Watch(processes, cfg.env.heartbeat_timeout) as watch:
+        try:
+            yield processes
+        except Stopped:
+            raise
+        except Exception as error:
+            shown = watch.first_failure(error)
+            if shown is None:
+                raise FailedElsewhere from None
+            if shown is not error:
+                raise shown from error
+            raise
+
+
+def _make_room(settings: Any, overwrite: bool) -> None:
+    """WORK_DIR for a run: one that can be written to, and where no other run's checkpoints are in the way."""
     work_dir = settings.work_dir
     _refuse_where_nothing_can_be_written(work_dir)
     if settings.trains:
@@ -76,18 +120,6 @@ def run(
             _remove_earlier_run(work_dir, settings.log_file)
         elif settings.resume_from is None:
             refuse_to_overwrite(work_dir)
-    solver: BaseSolver = SOLVERS.build(settings, logger=logger)
-    if max_seconds is not None:
-        solver.deadline = started + max_seconds
-    if mode is not None:
-        solver.resume_from = None
-    solver.set_up_pre()
-    solver.set_up()
-    if mode is not None:
-        _take_weights(solver, resume or "auto")
-    with _signals(solver):
-        solver.solve()
-    return solver
 
 
 def fast_dev_run(
@@ -196,7 +228,7 @@ def _remove_earlier_run(work_dir: str, log_file: str | None) -> None:
 
 
 def _take_weights(solver: BaseSolver, wanted: str) -> None:
-    path = find_checkpoint(solver.work_dir, wanted, solver.logger.warning)
+    path = solver.processes.of_first(partial(find_checkpoint, solver.work_dir, wanted, solver.logger.warning))
     if path is None:
         solver.logger.warning(
             "NO CHECKPOINT in %s: the weights are those that the model was made with, untrained", solver.work_dir

@@ -7,6 +7,7 @@ to these by the registry. Importing this module imports no torch.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import PurePath
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
@@ -109,6 +110,33 @@ class SchedulerKeys(Named):
     unit: Literal["epoch", "update"] = Field("epoch", description="What the scheduler's own numbers count.")
     monitor: str | None = Field(None, description="The epoch metric that ReduceLROnPlateau follows.")
 
+    @model_validator(mode="after")
+    def _is_made_of_parts_that_fit(self) -> SchedulerKeys:
+        """Of a scheduler that is made of others (SequentialLR, ChainedScheduler)."""
+        parts: list[SchedulerKeys] | None = self.get("SCHEDULERS")
+        if parts is None:
+            return self
+        milestones = self.get("MILESTONES", [])
+        if not parts:
+            raise ValueError("SCHEDULERS must have an entry at least")
+        if "MILESTONES" in self and len(milestones) != len(parts) - 1:
+            raise ValueError(f"{len(parts)} SCHEDULERS need {len(parts) - 1} MILESTONES, where the later ones begin")
+        if any(end <= begin for begin, end in pairwise([0, *milestones])):
+            raise ValueError("MILESTONES must rise, the first from 1 on")
+        for part in parts:
+            if part.name in ("ReduceLROnPlateau", "ChainedScheduler"):
+                raise ValueError(f"{part.name} has no clock of its own: it cannot be one of SCHEDULERS")
+            if "unit" in part.model_fields_set and part.unit != self.unit:
+                raise ValueError("the UNIT of SCHEDULERS is that of the whole: give it there")
+            part.take_unit(self.unit)
+        return self
+
+    def take_unit(self, unit: Literal["epoch", "update"]) -> None:
+        """Count in `unit`, with every scheduler that this one is made of."""
+        self.unit = unit
+        for part in self.get("SCHEDULERS", []):
+            part.take_unit(unit)
+
 
 class MetricKeys(Named):
     """The keys of an entry of METRICS beside those of the class that NAME names."""
@@ -125,7 +153,12 @@ class MetricKeys(Named):
 class SolverConfig(Named):
     """The keys of SOLVER that every solver has."""
 
-    taken_with_notice = MappingProxyType({"DO_FINAL_EVAL": "METRICS are computed in every eval"})
+    taken_with_notice = MappingProxyType(
+        {
+            "DO_FINAL_EVAL": "METRICS are computed in every eval",
+            "RESCALE_LR": "LEARNING_RATE is the rate, whatever the batch size",
+        }
+    )
 
     mode: Mode | None = Field(None, description="Limit the run to one mode.")
     work_dir: str = Field(min_length=1, description="Folder of everything that the run writes.")

@@ -80,6 +80,16 @@ class Hook(CoreEvents):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take back what `state_dict` gave. Called before any other hook's `before_solve`."""
 
+    def rank_state_dict(self) -> dict[str, Any]:
+        """What each process has of its own, beside `state_dict`, which all have in common. Nothing by default."""
+        return {}
+
+    def load_rank_state_dicts(self, states: list[dict[str, Any]]) -> None:
+        """Take back what `rank_state_dict` gave: this process's own.
+
+        Where the run had another number of processes, the first one gets those of all, the others an empty list.
+        """
+
     @classmethod
     def check(cls, cfg: Any, run: RunConfig) -> Iterable[tuple[str, str]]:
         """What is wrong with a section in view of the whole configuration, before anything is built.

@@ -12,14 +12,18 @@ from scepter_core.cli.options import Work
 if TYPE_CHECKING:
     from scepter_core.migration import Conversion
 
-Old = Annotated[str, typer.Argument(metavar="OLD", help="A checkpoint of SCEPTER's, or one of this engine.", show_default=False)]
+Old = Annotated[
+    str, typer.Argument(metavar="OLD", help="A checkpoint of SCEPTER's, or one of this engine.", show_default=False)
+]
 New = Annotated[
     str,
     typer.Argument(
         metavar="NEW", help="NAME.pth: a checkpoint; NAME.safetensors: the weights alone.", show_default=False
     ),
 ]
-Done = Annotated[int | None, typer.Option(min=0, help="Training done so far. Default: as OLD says.", show_default=False)]
+Done = Annotated[
+    int | None, typer.Option(min=0, help="Training done so far. Default: as OLD says.", show_default=False)
+]
 
 
 def convert(
@@ -27,7 +31,8 @@ def convert(
     new: New,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace NEW where it exists.")] = False,
     weights_only: Annotated[
-        bool, typer.Option("--weights-only", help="Only the weights: a run that resumes from NEW starts at its beginning.")
+        bool,
+        typer.Option("--weights-only", help="The weights alone: a run that resumes from NEW starts at its beginning."),
     ] = False,
     keep_names: Annotated[
         bool, typer.Option("--keep-names", help="Leave `module.` where all names of weights begin with it.")
@@ -59,13 +64,18 @@ def _convert(
 def _lines(old: str, new: str, done: Conversion) -> list[str]:
     parts = [
         f"{done.tensors} tensors of weights",
-        f"epoch {done.epoch}, step {done.step}, update {done.updates}",
+        f"epoch {done.epoch}, step {done.step}" + (f", update {done.updates}" if done.updates is not None else ""),
         *(("the optimizer's state",) if done.optimizer else ()),
         *(("the scaler's state",) if done.scaler else ()),
     ]
     lines = [f"{new}: {'; '.join(parts)}", f"from {old}: {done.layout}"]
     if done.stripped:
         lines.append("the weights' names lost the `module.` that all of them began with")
+    if done.cut_epoch is not None:
+        lines.append(
+            f"saved inside epoch {done.cut_epoch}, which begins anew in a run that resumes: "
+            f"--epoch {done.cut_epoch} if it was at its end"
+        )
     if done.left_out:
         lines.append(f"not taken over: {', '.join(done.left_out)}")
     return lines

@@ -39,6 +39,35 @@ Disabled = Annotated[
         show_default=False,
     ),
 ]
+Processes = Annotated[
+    int | None,
+    typer.Option("--nproc", min=1, metavar="N", help="Run in so many processes on this machine.", show_default=False),
+]
+Machines = Annotated[
+    int, typer.Option("--nnodes", min=1, metavar="N", help="Machines of the run; start the command on each.")
+]
+MachineNumber = Annotated[
+    int | None,
+    typer.Option(
+        "--node-rank",
+        min=0,
+        metavar="N",
+        help="This machine's number, from 0: they meet at that of number 0. Default: they find out.",
+        show_default=False,
+    ),
+]
+Endpoint = Annotated[
+    str,
+    typer.Option(
+        "--rdzv-endpoint", metavar="HOST:PORT", help="Where the machines meet: at one of them.", show_default=False
+    ),
+]
+Restarts = Annotated[
+    int,
+    typer.Option(
+        "--max-restarts", min=0, metavar="N", help="How often to go on from the last checkpoint after a failure."
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else, on standard output.")]
 
 _UNITS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}

@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from scepter_core.cli.options import ConfigFile, Disabled, Modules, Overrides, Work, seconds
-from scepter_core.cli.output import message_of, traceback_of
+from scepter_core.cli.options import (
+    ConfigFile,
+    Disabled,
+    Endpoint,
+    MachineNumber,
+    Machines,
+    Modules,
+    Overrides,
+    Processes,
+    Restarts,
+    Work,
+    seconds,
+)
+from scepter_core.cli.output import message_of, show_error, traceback_of
 
 if TYPE_CHECKING:
     from scepter_core.runconfig import RunConfig
@@ -64,6 +78,11 @@ def run(
             help="Try it: two steps of each mode, a save and a resume, in a temporary folder.",
         ),
     ] = False,
+    nproc: Processes = None,
+    nnodes: Machines = 1,
+    node_rank: MachineNumber = None,
+    rdzv_endpoint: Endpoint = "",
+    max_restarts: Restarts = 0,
     quiet: Quiet = False,
 ) -> Work:
     """Train, evaluate and test, as CFG says."""
@@ -71,9 +90,14 @@ def run(
         raise typer.BadParameter("goes on from what --overwrite removes: give one of them", param_hint="--resume")
     if resume in ("best", "last") and not Path(resume).exists():
         raise typer.BadParameter(f"{resume} is for eval and test; a run goes on from auto or a path", param_hint="--resume")
+    if nnodes > 1 and not rdzv_endpoint:
+        raise typer.BadParameter("machines need a place to meet: --rdzv-endpoint HOST:PORT", param_hint="--nnodes")
+    what = _What("run", config, overrides or (), modules or (), disable or (), resume, overwrite, max_time, quiet)
     if fast_dev_run:
-        return partial(_try_out, config, overrides or (), modules or (), disable or (), quiet)
-    return partial(_run, None, config, overrides or (), modules or (), disable or (), resume, overwrite, max_time, quiet)
+        return partial(_try_out, what)
+    if nnodes > 1 or max_restarts or (nproc or 1) > 1:
+        return partial(_launch, what, nproc or 1, nnodes, node_rank, rdzv_endpoint, max_restarts)
+    return partial(_run, what)
 
 
 def run_eval(
@@ -83,10 +107,12 @@ def run_eval(
     resume: Weights = None,
     max_time: MaxTime = None,
     disable: Disabled = None,
+    nproc: Processes = None,
     quiet: Quiet = False,
 ) -> Work:
     """Evaluate a checkpoint on EVAL_DATA."""
-    return partial(_run, "eval", config, overrides or (), modules or (), disable or (), resume, False, max_time, quiet)
+    what = _What("eval", config, overrides or (), modules or (), disable or (), resume, False, max_time, quiet)
+    return partial(_launch, what, nproc) if (nproc or 1) > 1 else partial(_run, what)  # type: ignore[arg-type]
 
 
 def run_test(
@@ -96,53 +122,110 @@ def run_test(
     resume: Weights = None,
     max_time: MaxTime = None,
     disable: Disabled = None,
+    nproc: Processes = None,
     quiet: Quiet = False,
 ) -> Work:
     """Evaluate a checkpoint on TEST_DATA."""
-    return partial(_run, "test", config, overrides or (), modules or (), disable or (), resume, False, max_time, quiet)
+    what = _What("test", config, overrides or (), modules or (), disable or (), resume, False, max_time, quiet)
+    return partial(_launch, what, nproc) if (nproc or 1) > 1 else partial(_run, what)  # type: ignore[arg-type]
 
 
-def _run(
-    mode: str | None,
-    config: str,
-    overrides: Sequence[str],
-    modules: Sequence[str],
-    disable: Sequence[str],
-    resume: str | None,
-    overwrite: bool,
-    max_seconds: float | None,
-    quiet: bool,
+@dataclass(frozen=True)
+class _What:
+    """What the command line asks for."""
+
+    command: str
+    config: str
+    overrides: Sequence[str]
+    modules: Sequence[str]
+    disable: Sequence[str]
+    resume: str | None
+    overwrite: bool
+    max_seconds: float | None
+    quiet: bool
+
+    @property
+    def arguments(self) -> list[str]:
+        """The same as arguments of the command, for each of several processes."""
+        options = [*(f"--plugin={module}" for module in self.modules)]
+        options += [f"--disable-plugin={name}" for name in self.disable]
+        options += [f"--resume={self.resume}"] if self.resume is not None else []
+        options += [f"--max-time={self.max_seconds}"] if self.max_seconds is not None else []
+        options += ["--overwrite"] if self.overwrite else []
+        options += ["--quiet"] if self.quiet else []
+        return [self.command, *options, "--", self.config, *self.overrides]
+
+
+def _launch(
+    what: _What,
+    nproc: int,
+    nnodes: int = 1,
+    node_rank: int | None = None,
+    rdzv_endpoint: str = "",
+    max_restarts: int = 0,
 ) -> int:
-    from scepter_core import discovery, runner
-    from scepter_core.errors import ConfigError
+    """Check the configuration here, once; then start the processes, each of which runs the command without --nproc."""
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # before torch is loaded: its warnings about host names
+    from scepter_core import discovery
+    from scepter_core.distributed.launching import Launch, launch
     from scepter_core.runconfig import load_config
 
-    discovery.disable(disable)
-    loaded = load_config(config, overrides, modules)
-    logger = _logger(quiet)
+    discovery.disable(what.disable)
+    load_config(what.config, what.overrides, what.modules)
+    return launch(Launch(nproc, nnodes, node_rank, rdzv_endpoint, max_restarts), what.arguments)
+
+
+def _run(what: _What) -> int:
+    from scepter_core import discovery, runner
+    from scepter_core.runconfig import load_config
+
+    discovery.disable(what.disable)
+    loaded = load_config(what.config, what.overrides, what.modules)
+    logger = _logger(what.quiet)
     try:
         runner.run(
-            loaded, mode=mode, resume=resume, overwrite=overwrite, max_seconds=max_seconds, logger=logger
+            loaded,
+            mode=None if what.command == "run" else what.command,
+            resume=what.resume,
+            overwrite=what.overwrite,
+            max_seconds=what.max_seconds,
+            logger=logger,
         )
-    except ConfigError:
-        raise  # nothing was started, nothing is logged
     except Exception as error:
-        _log_the_end(loaded, error)
-        if _Screen.reader_is_gone:
-            raise BrokenPipeError from error
-        raise
+        return _end(loaded, error)
+    from scepter_core.distributed import leave
+
+    leave()
     return 0
 
 
-def _try_out(
-    config: str, overrides: Sequence[str], modules: Sequence[str], disable: Sequence[str], quiet: bool
-) -> int:
+def _end(loaded: RunConfig, error: Exception) -> int:
+    """Say what ended the run, once however many processes there are, and return the exit status."""
+    from scepter_core.distributed import place_of, say_told
+    from scepter_core.errors import ConfigError, FailedElsewhere, ScepterError, Stopped
+
+    if not isinstance(error, ConfigError | FailedElsewhere):  # a configuration error starts nothing, and logs nothing
+        _log_the_end(loaded, error)
+    if _Screen.reader_is_gone:
+        raise BrokenPipeError from error
+    place = place_of(os.environ)
+    told_elsewhere = isinstance(error, FailedElsewhere) or (isinstance(error, Stopped) and place.rank > 0)
+    if not told_elsewhere:
+        if place.world_size > 1 and not isinstance(error, ConfigError | Stopped):
+            print(f"rank {place.rank} of {place.world_size} failed:", file=sys.stderr)
+        show_error(error)
+        sys.stderr.flush()
+        say_told()
+    return error.exit_status if isinstance(error, ScepterError) else 1
+
+
+def _try_out(what: _What) -> int:
     from scepter_core import discovery
     from scepter_core.runner import fast_dev_run
 
-    discovery.disable(disable)
-    logger = _logger(quiet)
-    fast_dev_run(config, overrides, plugins=modules, logger=logger)
+    discovery.disable(what.disable)
+    logger = _logger(what.quiet)
+    fast_dev_run(what.config, what.overrides, plugins=what.modules, logger=logger)
     logger.info("the trial run went well: two steps of each mode, a save, a resume and two more")
     return 0
 

@@ -22,7 +22,16 @@ from scepter_core.config.annotations import (
     members,
     unwrap,
 )
-from scepter_core.config.nodes import Mapping, Node, Scalar, Sequence, plain_value, source_text, to_python
+from scepter_core.config.nodes import (
+    Entry,
+    Mapping,
+    Node,
+    Scalar,
+    Sequence,
+    plain_value,
+    source_text,
+    to_python,
+)
 from scepter_core.config.scalars import MISMATCH, SCALARS, scalar_value, union_value
 from scepter_core.config.section import NamedThing
 from scepter_core.errors import Problem
@@ -65,6 +74,8 @@ class Coercer:
         metadata = tuple(metadata)
         bare, inner = unwrap(annotation)
         thing = next((mark for mark in (*inner, *metadata) if isinstance(mark, NamedThing)), thing)
+        if thing is not None and thing.short and isinstance(node, Scalar) and isinstance(node.value, str):
+            node = Mapping(node.mark, {"NAME": Entry(node.mark, node)})
         choices = members(annotation)
         if len(choices) > 1:
             return self._union(node, annotation, choices, path, metadata, thing)

@@ -33,9 +33,14 @@ class NamedThing:
     """Marks a field whose section, or list of sections, is that of a registered thing named by its NAME.
 
     `model: Annotated[Section | None, NamedThing("models")] = None`
+
+    Attributes:
+        kind: what kind of thing: where its NAME is looked up.
+        short: a NAME alone may stand for the section.
     """
 
     kind: str
+    short: bool = False
 
 
 class Reference(str):

@@ -127,11 +127,11 @@ class _Validator:
     ) -> tuple[dict[str, Any], set[str]]:
         """The keys that are no fields: values where the model is open, else problems."""
         keys = keys_of(model)
-        known = {*keys, *getattr(model, "taken_with_notice", ())}
-        if model.model_config.get("extra") == "allow":
-            known = set(keys)  # code that reads its section as it stands may have a use for them
+        is_open = model.model_config.get("extra") == "allow"
+        # Code that reads its section as it stands may have a use for what others take with a notice.
+        known = set(keys) if is_open else {*keys, *getattr(model, "taken_with_notice", ())}
         others = {key: entry for key, entry in entries.items() if key not in known}
-        if model.model_config.get("extra") != "allow":
+        if not is_open:
             for key, entry in others.items():
                 self._unknown(key, entry, keys, path)
             return {}, set()
@@ -209,8 +209,8 @@ def _taken(entries: dict[str, Entry], model: type[BaseModel], path: str) -> dict
     if model.model_config.get("extra") == "allow":
         return {}
     why: dict[str, str] = getattr(model, "taken_with_notice", {})
-    written = (key for key, entry in entries.items() if key in why and key not in keys_of(model) and not _is_null(entry))
-    return {_join(path, key): why[key] for key in written}
+    written = [key for key, entry in entries.items() if key in why and not _is_null(entry)]
+    return {_join(path, key): why[key] for key in written if key not in keys_of(model)}
 
 
 def _is_null(entry: Entry) -> bool:

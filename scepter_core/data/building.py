@@ -15,7 +15,7 @@ from scepter_core.sections import LoaderConfig
 _TORCH_SAMPLERS = ("RandomSampler", "SequentialSampler", "WeightedRandomSampler", "SubsetRandomSampler")
 
 
-def build_data(section: LoaderConfig, *, mode: str, seed: int, rank: int = 0, logger: Any = None) -> LoaderData:
+def build_data(section: LoaderConfig, *, mode: str, seed: int, rank: int = 0, world_size: int = 1, logger: Any = None) -> LoaderData:
     """Build the data set that `section` names and its loader.
 
     Raises:
@@ -31,6 +31,7 @@ def build_data(section: LoaderConfig, *, mode: str, seed: int, rank: int = 0, lo
         drop_last=section.drop_last,
         seed=seed,
         rank=rank,
+        world_size=world_size,
         make_sampler=(lambda dataset: _build_sampler(sampler, dataset, logger)) if sampler else None,
         collate=section.collate,
         options={

@@ -39,12 +39,13 @@ class LoaderData:
         loader: the torch DataLoader.
         progress: how far an iterable data set is read; None for a map-style one.
         batch_size: samples in a full batch, of this process.
+        world_size: processes that a batch of the run is divided among.
 
     Args:
         dataset: map-style, or iterable (anything with `__iter__` and without `__getitem__`, or an IterableDataset).
         make_sampler: given the data set, returns a sampler; None for the engine's own.
         collate: joins samples to a batch; None for torch's.
-        seed, mode, rank: what the random keys are made of.
+        seed, mode, rank, world_size: what the random keys are made of, and which share of each batch this process has.
         options: further arguments of DataLoader (`num_workers`, `pin_memory`, …).
     """
 
@@ -58,11 +59,13 @@ class LoaderData:
         drop_last: bool,
         seed: int,
         rank: int = 0,
+        world_size: int = 1,
         make_sampler: Callable[[Any], Any] | None = None,
         collate: Callable[[list[Any]], Any] | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> None:
         self.dataset, self.mode, self.batch_size, self.drop_last = dataset, mode, batch_size, drop_last
+        self.world_size = world_size
         self.sampler: Any = None
         self.batch_sampler: KeyedBatches | None = None
         self.progress: StreamProgress | None = None
@@ -73,7 +76,14 @@ class LoaderData:
         }
         if self.is_iterable:
             self._stream = StreamBatches(
-                dataset, batch_size=batch_size, drop_last=drop_last, collate=collate, seed=seed, mode=mode, rank=rank
+                dataset,
+                batch_size=batch_size,
+                drop_last=drop_last,
+                collate=collate,
+                seed=seed,
+                mode=mode,
+                rank=rank,
+                world_size=world_size,
             )
             self.loader: DataLoader[Any] = DataLoader(
                 self._stream, batch_size=None, collate_fn=_as_it_is, **common
@@ -87,7 +97,7 @@ class LoaderData:
                 else EpochSampler(size, shuffle=shuffle, seed=seed, mode=mode)
             )
             self.batch_sampler = KeyedBatches(
-                self.sampler, batch_size, drop_last, seed=seed, mode=mode, rank=rank
+                self.sampler, batch_size, drop_last, seed=seed, mode=mode, rank=rank, world_size=world_size
             )
             self.loader = DataLoader(
                 KeyedDataset(dataset), batch_sampler=self.batch_sampler, collate_fn=collate, **common
@@ -119,7 +129,7 @@ class LoaderData:
                 return len(self.batch_sampler)
         except TypeError:
             return -1
-        if self.samples is None or self.loader.num_workers > 1:
+        if self.samples is None or self.loader.num_workers > 1 or self.world_size > 1:
             return -1  # each worker ends with a short batch of its own
         return self.samples // self.batch_size if self.drop_last else -(-self.samples // self.batch_size)
 
@@ -129,20 +139,30 @@ class LoaderData:
         if iterator is not None and hasattr(iterator, "_shutdown_workers"):
             iterator._shutdown_workers()  # else the collector ends them, after their queues, and waits for each
 
-    def batches(self, epoch: int, start: int = 0) -> Iterator[tuple[Any, bool]]:
+    def left(self, start: int, offset: int) -> int:
+        """Batches in an epoch behind its first `start`, which hold `offset` samples; -1 where nobody knows."""
+        if self.batch_sampler is not None and self.batch_sampler.counts_samples and self.iterations >= 0:
+            return self.batch_sampler.left(offset)
+        return self.iterations - start if self.iterations >= 0 and not self.is_iterable else -1
+
+    def batches(self, epoch: int, start: int = 0, offset: int | None = None) -> Iterator[tuple[Any, bool]]:
         """The batches of `epoch` (from 1) without its first `start`, each with whether it is the epoch's last.
 
         A map-style data set begins there without reading what comes before; so does an iterable one with a state, right
         after that was loaded into `progress`. Any other iterable one is read up to there.
+
+        Args:
+            offset: the samples in those first batches, where batches had another size then; used by a map-style data set.
         """
         if self.progress is not None:
             yield from self._stream_batches(self.progress, epoch, start)
         elif self.batch_sampler is not None:
-            self.batch_sampler.seek(epoch, start)
-            last = self.iterations - 1
-            if last < 0:
+            by_sample = offset is not None and self.batch_sampler.counts_samples
+            self.batch_sampler.seek(epoch, start, offset if by_sample else None)
+            if self.iterations < 0:
                 yield from _marking_the_last(iter(self.loader))
                 return
+            last = start + self.left(start, self.batch_sampler.offset) - 1
             for number, batch in enumerate(self.loader, start):
                 yield batch, number == last
 
@@ -178,13 +198,14 @@ class LoaderData:
             yield batch
 
 
-def iterate(data: Any, epoch: int, start: int) -> Iterator[tuple[Any, bool]]:
+def iterate(data: Any, epoch: int, start: int, offset: int | None = None) -> Iterator[tuple[Any, bool]]:
     """The batches of `data` from `start` on, each with whether it is the last: of a LoaderData, or of any iterable.
 
-    Of an iterable of batches (a solver's own loader), the first `start` are read and left.
+    Of an iterable of batches (a solver's own loader), the first `start` are read and left. `offset` is as in
+    `LoaderData.batches`.
     """
     if isinstance(data, LoaderData):
-        yield from data.batches(epoch, start)
+        yield from data.batches(epoch, start, offset)
         return
     source = iter(data)
     for _ in range(start):

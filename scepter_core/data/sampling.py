@@ -36,7 +36,7 @@ class EpochSampler(Sampler[int]):
 
 
 class KeyedBatch(list[Any]):
-    """The indices of one batch, and the key of the random streams that it is made with."""
+    """The indices of one process's share of a batch, and the key of the random streams that it is made with."""
 
     key: int = 0
 
@@ -44,32 +44,79 @@ class KeyedBatch(list[Any]):
 class KeyedBatches(Sampler[KeyedBatch]):
     """Batches of a sampler's indices, each with its key, from any position of any epoch.
 
+    A batch of the run is `batch_size * world_size` indices, and each process has its share of it: the same batches come
+    about whatever the number of processes is that a batch is divided among. A sampler that gives each process another
+    order already (torch's DistributedSampler) is taken as it is.
+
     Args:
         sampler: gives indices, or whole batches where it is a torch BatchSampler.
-        batch_size: indices in a batch.
+        batch_size: indices in a share.
         drop_last: leave out a smaller last batch.
-        seed, mode, rank: what the keys are made of.
+        seed, mode, rank, world_size: what the keys are made of, and which share this is.
     """
 
     def __init__(
-        self, sampler: Iterable[Any], batch_size: int, drop_last: bool, *, seed: int, mode: str, rank: int
+        self,
+        sampler: Iterable[Any],
+        batch_size: int,
+        drop_last: bool,
+        *,
+        seed: int,
+        mode: str,
+        rank: int,
+        world_size: int = 1,
     ) -> None:
-        self.sampler, self.batch_size, self.drop_last = sampler, batch_size, drop_last
+        self.sampler, self.drop_last = sampler, drop_last
         self.seed, self.mode, self.rank = seed, mode, rank
-        self.epoch, self.start = 1, 0
+        self.shares = 1 if _knows_ranks(sampler) else world_size
+        self.size = batch_size * self.shares
+        self.epoch, self.start, self.offset = 1, 0, 0
 
-    def seek(self, epoch: int, start: int) -> None:
-        """The next pass is that of `epoch` (from 1), without its first `start` batches."""
+    def seek(self, epoch: int, start: int, offset: int | None = None) -> None:
+        """The next pass is that of `epoch` (from 1), without its first `start` batches.
+
+        Args:
+            offset: the samples in those batches, where they had another size than now.
+        """
         self.epoch, self.start = epoch, start
+        self.offset = start * self.size if offset is None else offset
         if isinstance(self.sampler, EpochSampler):
             self.sampler.epoch = epoch
 
     def __len__(self) -> int:
         """Batches in a whole epoch. Raises TypeError where the sampler has no length."""
+        return self.left(0)
+
+    def left(self, offset: int) -> int:
+        """Batches in an epoch behind its first `offset` samples. Raises TypeError where the sampler has no length."""
         samples = len(self.sampler)  # type: ignore[arg-type]  # a sampler without a length: the TypeError is meant
         if isinstance(self.sampler, BatchSampler):
-            return samples
-        return samples // self.batch_size if self.drop_last else -(-samples // self.batch_size)
+            return -(-samples // self.shares)
+        samples = max(samples - offset, 0)
+        return samples // self.size if self.drop_last else -(-samples // self.size)
+
+    @property
+    def counts_samples(self) -> bool:
+        """Whether a place in an epoch is a number of samples, whatever the size of a batch and its number of shares."""
+        return not isinstance(self.sampler, BatchSampler) and not _knows_ranks(self.sampler)
+
+    def shares_of(self, number: int, offset: int) -> tuple[int, int]:
+        """How much of a batch is this process's, and how much there is: in samples, of a BatchSampler in its batches.
+
+        Args:
+            number: of the batch in its epoch.
+            offset: samples before it.
+        """
+        if self.shares == 1:
+            return 1, 1
+        if isinstance(self.sampler, BatchSampler):
+            row = min(self.shares, len(self.sampler) - number * self.shares)
+            return int(self.rank < row), row
+        try:
+            whole = min(self.size, len(self.sampler) - offset)  # type: ignore[arg-type]
+        except TypeError:  # without a length: the last batch is not known for the last
+            whole = self.size
+        return len(range(*_part(whole, self.rank, self.shares))), whole
 
     def __iter__(self) -> Iterator[KeyedBatch]:
         for number, indices in enumerate(self._batches(), self.start):
@@ -83,7 +130,8 @@ class KeyedBatches(Sampler[KeyedBatch]):
         All at once where there is an end: an order drawn bit by bit would mix with what the steps draw.
         """
         streams = get_streams()
-        seed_streams(key(self.seed, self.mode, self.epoch, "sampler", self.rank))
+        own = self.rank if self.shares == 1 else 0  # an order that is divided must be the same in every process
+        seed_streams(key(self.seed, self.mode, self.epoch, "sampler", own))
         try:
             return list(self.sampler) if hasattr(self.sampler, "__len__") else iter(self.sampler)
         finally:
@@ -92,9 +140,27 @@ class KeyedBatches(Sampler[KeyedBatch]):
     def _batches(self) -> Iterator[list[Any]]:
         indices = iter(self.sampler if isinstance(self.sampler, EpochSampler) else self._drawn())
         if isinstance(self.sampler, BatchSampler):
-            yield from islice(indices, self.start, None)
+            rows = islice(indices, self.start * self.shares, None)
+            while row := list(islice(rows, self.shares)):
+                yield row[min(self.rank, len(row) - 1) if self.shares > 1 else 0]
             return
-        indices = islice(indices, self.start * self.batch_size, None)
-        while batch := list(islice(indices, self.batch_size)):
-            if len(batch) == self.batch_size or not self.drop_last:
-                yield batch
+        indices = islice(indices, self.offset, None)
+        while batch := list(islice(indices, self.size)):
+            if len(batch) == self.size or not self.drop_last:
+                # Every process makes every step: one without a share of a small last batch repeats a sample that does
+                # not count.
+                yield batch[slice(*_part(len(batch), self.rank, self.shares))] or batch[:1]
+
+
+def _part(samples: int, rank: int, shares: int) -> tuple[int, int]:
+    """From where to where the share of `rank` is: shares differ by one sample at most."""
+    if shares == 1:
+        return 0, samples
+    each, more = divmod(samples, shares)
+    start = rank * each + min(rank, more)
+    return start, start + each + (rank < more)
+
+
+def _knows_ranks(sampler: Any) -> bool:
+    """Whether a sampler, or the one within a batch sampler, divides its samples among processes by itself."""
+    return any(hasattr(one, "num_replicas") for one in (sampler, getattr(sampler, "sampler", None)))

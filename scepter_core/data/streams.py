@@ -47,6 +47,7 @@ class StreamBatches(IterableDataset[StreamBatch]):
         drop_last: leave out a smaller last batch, of each worker.
         collate: joins samples to a batch; None for torch's.
         seed, mode, rank: what the random keys are made of.
+        world_size: processes that read it; each takes every n-th sample, unless the data set `splits_by_rank` itself.
     """
 
     def __init__(
@@ -59,10 +60,13 @@ class StreamBatches(IterableDataset[StreamBatch]):
         seed: int,
         mode: str,
         rank: int,
+        world_size: int = 1,
     ) -> None:
         self.dataset, self.batch_size, self.drop_last = dataset, batch_size, drop_last
         self.collate = collate or default_collate
         self.seed, self.mode, self.rank = seed, mode, rank
+        # One that knows of processes says so, and gives each its own samples; of any other, each takes every n-th.
+        self.every = 1 if getattr(dataset, "splits_by_rank", False) else world_size
         self.has_state = all(callable(getattr(dataset, name, None)) for name in ("state_dict", "load_state_dict"))
         self._as_built = pickle.dumps(dataset.state_dict()) if self.has_state else b""
         self._is_used = False
@@ -105,7 +109,9 @@ class StreamBatches(IterableDataset[StreamBatch]):
         items: Iterator[Any] = iter(self.dataset)
         if state:
             set_streams(state["rng"])
-        return items
+        if self.every == 1:
+            return items
+        return islice(items, self.every - 1 if state else self.rank, None, self.every)  # a state is right behind one
 
     def _freeze(self, ended: bool) -> bytes | None:
         if not self.has_state:

@@ -30,6 +30,7 @@ KINDS = (
     "lr_schedulers",
     "metrics",
     "engines",
+    "strategies",
 )
 GROUPS = {kind: f"scepter.{kind}" for kind in KINDS}
 _KIND_OF_GROUP = {group: kind for kind, group in GROUPS.items()}

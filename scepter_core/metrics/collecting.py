@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import torch
 
 from scepter_core.errors import RunError
 from scepter_core.io import FileSystem
+from scepter_core.metrics.means import Gather
 from scepter_core.metrics.named import look_up
 
 
@@ -35,6 +37,13 @@ class EvalData:
                 kind = "is not there" if value is None else f"is a {type(value).__name__}"
                 raise RunError(f"SAVE_EVAL_DATA: {key} {kind}; only tensors of the outputs and the batch can be saved")
             parts.append((value.reshape(1) if value.ndim == 0 else value).detach().cpu())
+
+    def join(self, gather: Gather) -> None:
+        """Take in what the other processes have, batch by batch in the order of the ranks."""
+        several = gather(self._parts)
+        if len(several) > 1:
+            rows = {key: zip_longest(*(parts[key] for parts in several)) for key in self.keys}
+            self._parts = {key: [part for row in found for part in row if part is not None] for key, found in rows.items()}
 
     def write(self, file_system: FileSystem, path: str) -> None:
         """Write what was taken in as a safetensors file, whole or not at all, and forget it."""

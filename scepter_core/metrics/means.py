@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol, TypeVar
 
 import torch
+
+_T = TypeVar("_T")
 
 _FOLD_EVERY = 64  # steps whose values are held before they are summed on their device
 
@@ -24,6 +26,29 @@ def as_scalar(value: Any) -> torch.Tensor | float | None:
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         return None
     return float(value)
+
+
+class Gather(Protocol):
+    """From one process's value to those of all."""
+
+    def __call__(self, value: _T, /) -> list[_T]:
+        """The values of all processes, by rank, in each of them."""
+
+
+def alone(value: _T, /) -> list[_T]:
+    """What a single process gathers."""
+    return [value]
+
+
+def add_up(parts: Iterable[tuple[Mapping[str, float], Mapping[str, float]]]) -> tuple[dict[str, float], dict[str, float]]:
+    """The sums and weights of several processes as those of one."""
+    sums: dict[str, float] = {}
+    weights: dict[str, float] = {}
+    for some_sums, some_weights in parts:
+        for name, total in some_sums.items():
+            sums[name] = sums[name] + total if name in sums else total
+            weights[name] = weights.get(name, 0.0) + some_weights[name]
+    return sums, weights
 
 
 class WeightedMeans:
@@ -71,11 +96,14 @@ class WeightedMeans:
         for name in list(self._held):
             self._fold(name)
 
-    def compute(self) -> dict[str, float]:
-        """The means by name, in the order in which the names first came. Waits for the device once."""
-        self._fold_all()
-        sums = self._fetched()
-        return {name: total / self._weights[name] for name, total in sums.items() if self._weights[name] > 0}
+    def compute(self, gather: Gather = alone) -> dict[str, float]:
+        """The means by name, in the order in which the names first came. Waits for the device once.
+
+        Args:
+            gather: brings together what several processes have; the means are then over all of it.
+        """
+        sums, weights = add_up(gather((self.state_dict()["sums"], self._weights)))
+        return {name: total / weights[name] for name, total in sums.items() if weights[name] > 0}
 
     def _fetched(self) -> dict[str, float]:
         """The sums as numbers, all tensors among them in one transfer."""
@@ -88,10 +116,11 @@ class WeightedMeans:
         self._fold_all()
         return {"sums": self._fetched(), "weights": dict(self._weights)}
 
-    def load_state_dict(self, state: Mapping[str, Mapping[str, float]]) -> None:
-        """Put back what `state_dict` gave."""
+    def load_state_dict(self, *states: Mapping[str, Mapping[str, float]]) -> None:
+        """Put back what `state_dict` gave, in one process or several."""
         self.reset()
-        self._sums, self._weights = dict(state["sums"]), dict(state["weights"])
+        sums, self._weights = add_up((state["sums"], state["weights"]) for state in states)
+        self._sums = dict(sums)
 
 
 def _fetch(values: list[torch.Tensor]) -> list[float]:

@@ -6,17 +6,18 @@ import copy
 import importlib
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 
 from scepter_core.errors import ConfigError, Problem, RunError
-from scepter_core.metrics.means import as_scalar
+from scepter_core.metrics.means import Gather, alone, as_scalar
+from scepter_core.metrics.merging import join_states, merged, parts_of, put
 from scepter_core.registry import METRICS
 from scepter_core.sections import MODES, MetricKeys
 
 _TORCHMETRICS = (
-    "torchmetrics",
     "torchmetrics.classification",
     "torchmetrics.regression",
     "torchmetrics.aggregation",
@@ -25,8 +26,10 @@ _TORCHMETRICS = (
     "torchmetrics.retrieval",
     "torchmetrics.segmentation",
     "torchmetrics.image",
+    "torchmetrics.detection",
     "torchmetrics.audio",
     "torchmetrics.text",
+    "torchmetrics",  # last: it warns of names that moved
 )
 
 
@@ -40,7 +43,7 @@ def find_metric(name: str) -> object | None:
         return AccuracyMetric
     for module in _TORCHMETRICS:
         found = getattr(importlib.import_module(module), name, None)
-        if isinstance(found, type) and issubclass(found, Metric):
+        if isinstance(found, type) and issubclass(found, Metric) and found is not Metric:
             return found
     return None
 
@@ -49,7 +52,7 @@ def metric_names() -> list[str]:
     """The names that `find_metric` knows."""
     import torchmetrics
 
-    return ["AccuracyMetric", *(name for name in torchmetrics.__all__ if name[:1].isupper())]
+    return ["AccuracyMetric", *(name for name in torchmetrics.__all__ if find_metric(name) is not None)]
 
 
 class _Slot:
@@ -61,6 +64,8 @@ class _Slot:
         self.named = section.log_name is not None
         if isinstance(metric, torch.nn.Module):
             metric = metric.to(device)
+        for part in parts_of(metric):
+            part.distributed_available_fn = _never  # states are joined here, those of an empty share too
         self.metrics: dict[str, Any] = {mode: copy.deepcopy(metric) for mode in MODES}
         self.updates = dict.fromkeys(MODES, 0)
         self.given_up = False  # in training: the entries are not there
@@ -71,6 +76,14 @@ class _Slot:
         return not (mode == "train" and self.given_up)
 
 
+    def of_all(self, mode: str, gather: Gather) -> AbstractContextManager[int]:
+        """While entered, the metric is that of all processes; gives the number of their batches."""
+        metric, updates = self.metrics[mode], self.updates[mode]
+        if parts_of(metric):
+            return merged(metric, updates, gather)
+        return nullcontext(updates)  # of a single process: others were refused
+
+
 class NamedMetrics:
     """All metrics of a run.
 
@@ -78,12 +91,21 @@ class NamedMetrics:
         sections: the entries of METRICS.
         device: where their states live.
         logger: hears once when a metric has no use in training.
+        world_size: processes that share the batches.
+
+    Raises:
+        ConfigError: two have one name; or one cannot be computed over several processes.
     """
 
-    def __init__(self, sections: Sequence[MetricKeys], device: torch.device, logger: Any) -> None:
+    def __init__(
+        self, sections: Sequence[MetricKeys], device: torch.device, logger: Any, world_size: int = 1
+    ) -> None:
         self.logger = logger
         self._no_numbers: set[str] = set()  # names whose results are none, as was said
-        self._slots = [_Slot(section, METRICS.build(section, logger=logger), device) for section in sections]
+        self._slots = [
+            _Slot(section, _build(section, f"SOLVER.METRICS[{place}]", logger), device)
+            for place, section in enumerate(sections)
+        ]
         names = [slot.name for slot in self._slots]
         problems = [
             Problem(
@@ -93,6 +115,15 @@ class NamedMetrics:
             )
             for number, slot in enumerate(self._slots)
             if slot.name in names[:number]
+        ]
+        problems += [
+            Problem(
+                f"{slot.section.name} cannot be computed over {world_size} processes",
+                path=f"SOLVER.METRICS[{number}]",
+                expected="a metric that derives from torchmetrics.Metric: its states can be joined",
+            )
+            for number, slot in enumerate(self._slots)
+            if world_size > 1 and not parts_of(slot.metrics["eval"])
         ]
         if problems:
             raise ConfigError(problems)
@@ -126,13 +157,18 @@ class NamedMetrics:
                     f"outputs and batch hold: {', '.join(there) or 'nothing'}"
                 )
 
-    def compute(self, mode: str) -> dict[str, float]:
-        """The metrics of the epoch of `mode`, by name; those that saw no batch are left out."""
+    def compute(self, mode: str, gather: Gather = alone) -> dict[str, float]:
+        """The metrics of the epoch of `mode`, by name; those that saw no batch are left out.
+
+        Args:
+            gather: brings together what several processes have.
+        """
         results: dict[str, float] = {}
         for slot in self._slots:
-            if slot.updates[mode] == 0:
+            with slot.of_all(mode, gather) as updates:
+                result = slot.metrics[mode].compute() if updates else None
+            if updates == 0:
                 continue
-            result = slot.metrics[mode].compute()
             named = {slot.name: result}
             if isinstance(result, Mapping):
                 named = {f"{slot.name}_{key}" if slot.named else str(key): value for key, value in result.items()}
@@ -153,12 +189,22 @@ class NamedMetrics:
             for slot in self._slots
         }
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Put back what `state_dict` gave; a metric that was not there begins anew."""
+    def load_state_dict(self, states: Sequence[Mapping[str, Any]]) -> None:
+        """Put back what `state_dict` gave, in one process or several; a metric that was not there begins anew."""
         for slot in self._slots:
-            for mode, saved in state.get(slot.name, {}).items():
-                slot.updates[mode] = saved["updates"]
-                _restore(slot.metrics[mode], saved)
+            for mode in MODES:
+                saved = [state[slot.name][mode] for state in states if slot.name in state]
+                if saved:
+                    slot.updates[mode] = sum(one["updates"] for one in saved)
+                    _restore(slot.metrics[mode], [one for one in saved if one["updates"]] or saved[:1])
+
+
+def _build(section: MetricKeys, path: str, logger: Any) -> Any:
+    """The metric; a value that its class refuses, and a package that it lacks, are the configuration's."""
+    try:
+        return METRICS.build(section, logger=logger)
+    except (ValueError, ImportError) as error:
+        raise ConfigError([Problem(f"{section.name} cannot be built: {error}", path=path)]) from error
 
 
 def _numbers(name: str, value: Any) -> dict[str, float]:
@@ -172,18 +218,28 @@ def _numbers(name: str, value: Any) -> dict[str, float]:
     return {} if scalar is None else {name: float(scalar)}
 
 
-def _state(metric: Any) -> dict[str, Any]:
-    state = metric.metric_state if hasattr(metric, "metric_state") else metric.state_dict()
-    return {name: list(value) if isinstance(value, list) else value for name, value in state.items()}
+def _never() -> bool:
+    return False
 
 
-def _restore(metric: Any, saved: Mapping[str, Any]) -> None:
-    if not hasattr(metric, "metric_state"):
-        metric.load_state_dict(saved["state"])
-        return
-    for name, value in saved["state"].items():
-        setattr(metric, name, value.to(metric.device) if isinstance(value, torch.Tensor) else value)
-    metric._update_count = saved["updates"]  # torchmetrics warns at compute() when it saw no update
+def _state(metric: Any) -> Any:
+    parts = parts_of(metric)
+    if not parts:
+        return metric.state_dict()
+    return [
+        {name: list(value) if isinstance(value, list) else value for name, value in part.metric_state.items()}
+        for part in parts
+    ]
+
+
+def _restore(metric: Any, saved: Sequence[Mapping[str, Any]]) -> None:
+    parts = parts_of(metric)
+    if not parts:
+        metric.load_state_dict(saved[0]["state"])
+    updates = sum(one["updates"] for one in saved)
+    for number, part in enumerate(parts):
+        states = [one["state"][number] for one in saved]
+        put(part, join_states(part, states) if len(states) > 1 else states[0], updates)
 
 
 def look_up(path: str, *sources: Any) -> Any:

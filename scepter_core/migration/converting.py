@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from scepter_core._version import __version__
-from scepter_core.checkpoints import FORMAT, SUFFIX
+from scepter_core.checkpoints import FORMAT, SUFFIX, read_checkpoint
 from scepter_core.errors import ConfigError, Problem, RunError
 from scepter_core.io import FileSystem
+from scepter_core.migration.exporting import prepare, serialise
 from scepter_core.migration.layouts import Found, recognise
 from scepter_core.migration.reading import read
 from scepter_core.sections import MODES
 
 SAFETENSORS = ".safetensors"
+_PREFIX = "module."  # of DistributedDataParallel
+_IMPLEMENTATIONS = ("fused", "foreach")  # options that say how, and not what: those of the run that resumes count
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +28,11 @@ class Conversion:
     Attributes:
         layout: what the file was, in words.
         tensors: of weights.
-        epoch, step, updates: where the new file says that the run stands.
+        epoch, step: where the new file says that the run stands.
+        updates: the same; None for safetensors, which does not say.
         optimizer, scaler: whether their state is in the new file.
         stripped: whether the weights' names lost `module.`.
+        cut_epoch: the epoch in whose middle the old file was saved, which begins anew; None where there is none.
         left_out: what was in the old file, or among its weights, and is not in the new one.
     """
 
@@ -37,10 +40,11 @@ class Conversion:
     tensors: int
     epoch: int
     step: int
-    updates: int
+    updates: int | None
     optimizer: bool
     scaler: bool
     stripped: bool
+    cut_epoch: int | None
     left_out: tuple[str, ...]
 
 
@@ -68,67 +72,118 @@ def convert(
         ConfigError: what is asked for cannot be: no such file, `new` exists, …
         RunError: the content of `old` cannot be converted, or `new` not be written.
     """
-    _check(old, new, overwrite)
-    found = recognise(read(old), old)
+    try:
+        _check(old, new, overwrite)
+        state = read(old)
+    except OSError as error:  # no permission, a name too long, …
+        raise RunError(f"cannot convert {old} to {new}: {error.strerror}") from error
+    is_spread = isinstance(state, dict) and "shards" in state  # over the processes that wrote it
+    if is_spread:
+        state = read_checkpoint(old)
+    found = recognise(state, old)
     to_safetensors = new.endswith(SAFETENSORS)
+    if is_spread and not to_safetensors and not weights_only:
+        return _gathered(state, found, new)
     if found.is_ours and not to_safetensors and not weights_only:
         raise ConfigError(f"{old} is a checkpoint of this engine already: nothing to convert")
-    stripped = not (found.is_ours or keep_names) and found.strip_prefix()
+    taken = found if found.is_ours or keep_names else replace(found, weights=_without_prefix(found.weights))
     if weights_only:
-        found.epoch = found.step = 0
-        found.optimizer = found.scaler = None
-    found.epoch = found.epoch or 0 if epoch is None else epoch
-    found.step = (_step_of(old) if found.step is None else found.step) if step is None else step
-    if to_safetensors:
-        found.optimizer = found.scaler = None
-        content, left_out = _as_safetensors(found)
-    else:
-        content, left_out = partial(_save, _as_checkpoint(found)), []
+        taken = replace(taken, epoch=0, step=0, cut_epoch=None)
+    if weights_only or to_safetensors:
+        taken = replace(taken, optimizer=None, scaler=None)
+    if epoch is not None:
+        taken = replace(taken, epoch=epoch, cut_epoch=None)
+    if step is not None:
+        taken = replace(taken, step=step)
+    stripped = taken.weights.keys() != found.weights.keys()
+    return _to_safetensors(taken, old, new, stripped) if to_safetensors else _to_checkpoint(taken, new, stripped)
+
+
+def _gathered(state: dict[str, Any], found: Found, new: str) -> Conversion:
+    """A checkpoint that several processes wrote parts of, as one file: all of it."""
+    import torch
+
+    _put(new, lambda file: torch.save(state, file))
+    tensors = sum(isinstance(value, torch.Tensor) for value in found.weights.values())
+    whole = replace(found, optimizer=state["optimizer"], scaler=state["scaler"], left_out=())
+    return _conversion(whole, tensors, False, state["total_updates"], [])
+
+
+def _to_safetensors(taken: Found, old: str, new: str, stripped: bool) -> Conversion:
+    tensors, without = prepare(taken.weights, old)
+    data = serialise(tensors, old, step=taken.step, epoch=taken.epoch)
+    _put(new, lambda file: file.write(data))
+    return _conversion(taken, len(tensors), stripped, None, without)
+
+
+def _to_checkpoint(taken: Found, new: str, stripped: bool) -> Conversion:
+    import torch
+
+    state = _as_checkpoint(taken)
+    _put(new, lambda file: torch.save(state, file))
+    tensors = sum(isinstance(value, torch.Tensor) for value in taken.weights.values())
+    return _conversion(taken, tensors, stripped, state["total_updates"], [])
+
+
+def _conversion(taken: Found, tensors: int, stripped: bool, updates: int | None, without: list[str]) -> Conversion:
+    return Conversion(
+        layout=taken.layout,
+        tensors=tensors,
+        epoch=taken.epoch,
+        step=taken.step,
+        updates=updates,
+        optimizer=taken.optimizer is not None,
+        scaler=taken.scaler is not None,
+        stripped=stripped,
+        cut_epoch=taken.cut_epoch,
+        left_out=(*taken.left_out, *without),
+    )
+
+
+def _put(new: str, write: Callable[[BinaryIO], object]) -> None:
     try:
-        FileSystem().write_atomic(new, content)
+        FileSystem().write_atomic(new, write)
     except (OSError, RuntimeError) as error:  # torch reports a full disk as a RuntimeError
         raise RunError(f"could not write {new}: {error}") from error
-    return Conversion(
-        layout=found.layout,
-        tensors=found.tensors,
-        epoch=found.epoch,
-        step=found.step,
-        updates=_updates(found),
-        optimizer=found.optimizer is not None,
-        scaler=found.scaler is not None,
-        stripped=stripped,
-        left_out=(*found.left_out, *left_out),
-    )
 
 
 def _check(old: str, new: str, overwrite: bool) -> None:
     path = Path(new)
     if path.suffix not in (SUFFIX, SAFETENSORS):
         raise ConfigError(f"{new}: the new file's name ends in {SUFFIX}, for a checkpoint, or in {SAFETENSORS}")
-    if path.is_dir():
-        raise ConfigError(f"{new} is a folder")
+    if path.exists() and not path.is_file():
+        raise ConfigError(f"{new} is {'a folder' if path.is_dir() else 'no file'}")
     if path.exists() and Path(old).exists() and path.samefile(old):
         raise ConfigError(f"{new} is the old file: give the new one another name")
     if path.exists() and not overwrite:
         raise ConfigError([Problem(f"{new} exists", hint="--overwrite replaces it")])
 
 
-def _step_of(path: str) -> int:
-    """The step in a name such as `ldm_step-1000.pth`; 0 where there is none."""
-    match = re.search(r"-(\d+)$", Path(path).stem)
-    return int(match[1]) if match else 0
+def _without_prefix(weights: dict[str, Any]) -> dict[str, Any]:
+    """The weights without the `module.` of their names, where all have it."""
+    if not all(name.startswith(_PREFIX) for name in weights):
+        return weights
+    return {name.removeprefix(_PREFIX): value for name, value in weights.items()}
 
 
 def _updates(found: Found) -> int:
     """How often the optimizer stepped: as its own state counts it, else once a step."""
     states = found.optimizer["state"].values() if found.optimizer is not None else ()
-    steps = [state.get("step") for state in states if isinstance(state, Mapping)]
-    counted = [int(step) for step in steps if step is not None and getattr(step, "ndim", 0) == 0]
-    return max(counted) if counted else found.step or 0
+    counted = [_number(state.get("step")) for state in states if isinstance(state, Mapping)]
+    return max((number for number in counted if number is not None), default=found.step)
+
+
+def _number(value: Any) -> int | None:
+    """The whole number that a count of the optimizer's is, a tensor or not; None for anything else."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError, RuntimeError, OverflowError):
+        return None
+    return int(number) if number.is_integer() and 0 <= number < 2**53 else None
 
 
 def _as_checkpoint(found: Found) -> dict[str, Any]:
-    """A checkpoint of a run that stands between two epochs, with nothing that is still to come."""
+    """The state of a run that stands between two epochs, with nothing that is still to come."""
     from scepter_core.metrics import WeightedMeans
 
     nothing = {mode: WeightedMeans().state_dict() for mode in MODES}
@@ -148,49 +203,22 @@ def _as_checkpoint(found: Found) -> dict[str, Any]:
         "data": {"seed": None, "steps_per_epoch": None},
         "rng": {},
         "hooks": {},
-        "metrics": {"means": nothing, "named": {}, "epoch_outputs": {}},
+        "metrics": {"ranks": [{"means": nothing, "named": {}}], "epoch_outputs": {}},
         "config": "",
     }
 
 
 def _with_configured(optimizer: dict[str, Any]) -> dict[str, Any]:
-    """The optimizer's state as ours is: with the options that it was given, so that those of a new configuration count."""
-    groups = [{"initial_lr": group.get("lr"), **group} for group in optimizer["param_groups"]]
-    configured = [{name: value for name, value in group.items() if name != "params"} for group in groups]
+    """The optimizer's state as ours is: beside the options in force, those it was given, so that changed ones count."""
+    groups = [
+        {
+            "initial_lr": group.get("lr"),
+            **{name: value for name, value in group.items() if name not in _IMPLEMENTATIONS},
+        }
+        for group in optimizer["param_groups"]
+    ]
+    configured = [
+        {name: value for name, value in group.items() if name != "params"} | {"lr": group["initial_lr"]}
+        for group in groups
+    ]
     return {**optimizer, "param_groups": groups, "configured": configured}
-
-
-def _save(state: dict[str, Any], file: BinaryIO) -> None:
-    import torch
-
-    torch.save(state, file)
-
-
-def _as_safetensors(found: Found) -> tuple[Any, list[str]]:
-    """What writes the weights as safetensors, and the names of those that the format cannot hold.
-
-    Tied weights are stored once, under their first name. What is stored are then `found`'s weights.
-    """
-    import torch
-    from safetensors.torch import save
-
-    weights: dict[str, torch.Tensor] = {}
-    left_out: list[str] = []
-    seen: set[tuple[Any, ...]] = set()
-    for name, value in found.weights.items():
-        if not isinstance(value, torch.Tensor) or value.layout is not torch.strided or value.is_quantized:
-            left_out.append(name)
-            continue
-        place = (value.data_ptr(), value.dtype, tuple(value.shape), value.stride(), value.is_conj(), value.is_neg())
-        if value.numel() and place in seen:
-            left_out.append(f"{name} (tied to a weight that is there)")
-            continue
-        seen.add(place)
-        weights[name] = value.resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)
-    found.weights = dict(weights)
-    metadata = {"format": "pt", "step": str(found.step), "epoch": str(found.epoch)}
-    try:
-        data = save(weights, metadata)
-    except (ValueError, KeyError) as error:  # a kind of number that the format has no name for
-        raise RunError(f"safetensors cannot hold these weights: {error}") from error
-    return lambda file: file.write(data), left_out

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -9,27 +11,23 @@ from scepter_core.checkpoints import damage_of
 from scepter_core.errors import ConfigError, RunError
 
 _ZIP = b"PK\x03\x04"
+_DEPTH = 50  # how deep a checkpoint's lists and dicts are nested at most
 
 
-class Counts(dict[Any, Any]):
-    """What a `collections.defaultdict` in the file becomes while it is read: a dict without a factory."""
-
-    def __init__(self, *ignored: Any) -> None:
-        super().__init__()
+def _counts(*ignored: Any) -> dict[Any, Any]:
+    """What a `collections.defaultdict` in the file is made by: a dict without a factory."""
+    return {}
 
 
-class NoFactory:
-    """What `int`, the factory of such a defaultdict, becomes: nothing that does anything."""
-
-    def __init__(self, *ignored: Any) -> None:
-        pass
+def _number(*ignored: Any) -> None:
+    """What stands for `int`, the factory of such a defaultdict."""
 
 
 def read(path: str) -> Any:
     """What is in the file `path`: plain values and tensors (on the CPU), dicts as plain dicts.
 
-    Reading is torch's restricted one (`weights_only`), in which a file can name tensors and nothing else. SCEPTER's files
-    also name `collections.defaultdict` and `int`; stand-ins that do nothing take their place.
+    Reading is torch's restricted one (`weights_only`), in which a file can name tensors and nothing else. SCEPTER's
+    files also name `collections.defaultdict` and `int`; stand-ins that do nothing take their place.
 
     Raises:
         ConfigError: there is no such file.
@@ -45,38 +43,64 @@ def read(path: str) -> Any:
     damage = damage_of(path) if is_archive or file.stat().st_size == 0 else None
     if damage is not None:
         raise RunError(f"cannot read {path}: {damage}")
-    stand_ins: list[Any] = [(Counts, "collections.defaultdict"), (NoFactory, "builtins.int")]
+    stand_ins: list[Any] = [(_counts, "collections.defaultdict"), (_number, "builtins.int")]
     try:
-        with torch.serialization.safe_globals(stand_ins):
+        with torch.serialization.safe_globals(stand_ins), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a strange file's pickle
             found = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises whatever a strange file leads it to
         raise RunError(f"cannot read {path}: {_reason(error)}") from None
-    return plain(found, path)
+    try:
+        return _Plain().of(found)
+    except ValueError as error:
+        raise RunError(f"cannot convert {path}: {error}") from None
 
 
-def plain(value: Any, path: str) -> Any:
-    """The value with every mapping as a dict and every parameter as a tensor.
+class _Plain:
+    """Values with every mapping as a dict and every parameter as a tensor; what is there twice is copied once."""
 
-    Raises:
-        RunError: there is something else in it than numbers, text, tensors, and lists and dicts of them.
-    """
-    import torch
+    def __init__(self) -> None:
+        self._made: dict[int, Any] = {}
+        self._depth = 0
 
-    if isinstance(value, torch.Tensor):
-        return value.detach()
-    if isinstance(value, dict):
-        return {plain(key, path): plain(entry, path) for key, entry in value.items()}
-    if type(value) in (list, tuple, torch.Size):
-        return type(value)(plain(entry, path) for entry in value)
-    if value is None or isinstance(value, bool | int | float | str | bytes | torch.dtype | torch.device):
-        return value
-    raise RunError(f"cannot convert {path}: it holds a {type(value).__module__}.{type(value).__qualname__}")
+    def of(self, value: Any) -> Any:
+        """The plain form of the value.
+
+        Raises:
+            ValueError: there is something else in it than numbers, text, tensors, and lists and dicts of them.
+        """
+        import torch
+
+        if value is None or isinstance(value, bool | int | float | str | bytes | torch.dtype | torch.device):
+            return value
+        if isinstance(value, torch.Tensor):
+            if value.is_meta:
+                raise ValueError("it holds a tensor without its numbers")
+            return value.detach()
+        if isinstance(value, dict) or type(value) in (list, tuple, torch.Size):
+            if id(value) not in self._made:
+                self._made[id(value)] = self._container(value)
+            return self._made[id(value)]
+        raise ValueError(f"it holds a {type(value).__module__}.{type(value).__qualname__}")
+
+    def _container(self, value: Any) -> Any:
+        if self._depth == _DEPTH:  # a list that contains itself comes here too
+            raise ValueError(f"its lists and dicts are nested more than {_DEPTH} deep")
+        self._depth += 1
+        if isinstance(value, dict):
+            made: Any = {self.of(key): self.of(entry) for key, entry in value.items()}
+        else:
+            made = type(value)([self.of(entry) for entry in value])
+        self._depth -= 1
+        return made
 
 
 def _reason(error: Exception) -> str:
     """Why torch did not read it, in one line without torch's advice to allow more."""
     text = " ".join(str(error).split())
-    if "Unsupported global: GLOBAL " in text:
-        name = text.split("Unsupported global: GLOBAL ", 1)[1].split(" ", 1)[0]
-        return f"it names {name}; a checkpoint is read without running code, and may hold numbers, text and tensors only"
+    name = re.search(r"nsupported (?:global: )?GLOBAL (\S+)", text)
+    if name:
+        named = f"it names {name[1].rstrip('.')}"
+        return f"{named}; a checkpoint is read without running code, and may hold numbers, text and tensors only"
+    text = text.rpartition("WeightsUnpickler error: ")[2].partition(" Check the documentation")[0]
     return f"it is damaged or no checkpoint ({text.split('. ')[0][:200] or type(error).__name__})"

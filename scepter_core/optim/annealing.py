@@ -1,8 +1,8 @@
 """Schedulers that SCEPTER brought beside torch's, under its names and keys.
 
-The rate of each is a function of the position alone: `get_lr` and the closed form are the same, so that a hook can ask for
-any position. Their numbers count updates, as their names say (`WARMUP_STEPS`, `TOTAL_STEPS`): the default of UNIT is
-`update` for them.
+The rate of each is a function of the position alone: `get_lr` and the closed form are the same, so that a hook can ask
+for any position. Their numbers count updates, as their names say (`WARMUP_STEPS`, `TOTAL_STEPS`): the default of UNIT
+is `update` for them.
 """
 
 from __future__ import annotations
@@ -13,17 +13,16 @@ from types import MappingProxyType
 from typing import Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge, Gt
+from pydantic import AllowInfNan
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler, PolynomialLR
-
-from scepter_core.errors import ConfigError, Problem
 
 _COUNT_UPDATES: Mapping[str, Any] = MappingProxyType({"UNIT": "update"})
 Count = Annotated[int, Ge(0)]
 
 
 class _OfPosition(LRScheduler):
-    """A scheduler that is one factor of the base rates, given by `_factor` at `last_epoch`."""
+    """A scheduler whose rates follow from the base rates and `last_epoch`, by `_rate`."""
 
     key_defaults: ClassVar[Mapping[str, Any]] = _COUNT_UPDATES
 
@@ -71,7 +70,7 @@ class StepAnnealingLR(_OfPosition):
         last_epoch: torch's name for the position, one less.
 
     Raises:
-        ConfigError: the warm-up leaves nothing to fall over.
+        ValueError: the warm-up leaves nothing to fall over.
     """
 
     def __init__(
@@ -80,22 +79,13 @@ class StepAnnealingLR(_OfPosition):
         warmup_steps: Count = 0,
         total_steps: int | Literal["auto"] | None = "auto",
         decay_mode: Literal["cosine", "linear", "none"] = "cosine",
-        min_lr: Annotated[float, Ge(0)] = 0.0,
+        min_lr: Annotated[float, Ge(0), AllowInfNan(False)] = 0.0,
         last_epoch: int = -1,
     ) -> None:
         if not isinstance(total_steps, int):
-            raise ConfigError([Problem("must be an integer", "SOLVER.LR_SCHEDULER.TOTAL_STEPS", found=str(total_steps))])
+            raise ValueError(f"TOTAL_STEPS must be an integer, not {total_steps}")
         if decay_mode != "none" and total_steps <= warmup_steps:
-            raise ConfigError(
-                [
-                    Problem(
-                        "must be above WARMUP_STEPS, for the rate falls from there on",
-                        path="SOLVER.LR_SCHEDULER.TOTAL_STEPS",
-                        found=str(total_steps),
-                        expected=f"an integer > {warmup_steps}",
-                    )
-                ]
-            )
+            raise ValueError(f"TOTAL_STEPS {total_steps} must be above WARMUP_STEPS {warmup_steps}")
         self.warmup_steps, self.total_steps = warmup_steps, total_steps
         self.decay_mode, self.min_lr = decay_mode, min_lr
         super().__init__(optimizer, last_epoch)

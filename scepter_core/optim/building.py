@@ -25,7 +25,8 @@ def build_optimizer(section: OptimizerKeys, model: nn.Module) -> Optimizer:
     Parameter groups: group 0 holds what no entry of PARAM_GROUPS takes (left out when empty), then one group an entry.
 
     Raises:
-        ConfigError: no parameters at all, an entry that fits none, or an entry with a key that the optimizer lacks.
+        ConfigError: no parameters at all, an entry that fits none or has a key that the optimizer lacks, or a value
+            that it refuses.
     """
     groups = _group_parameters(section, model)
     arguments = keywords(section)
@@ -44,7 +45,7 @@ def build_optimizer(section: OptimizerKeys, model: nn.Module) -> Optimizer:
 def _construct(section: OptimizerKeys, groups: list[dict[str, Any]], arguments: dict[str, Any]) -> Optimizer:
     fresh = [dict(group) for group in groups]  # the constructor writes its defaults into them
     kind: Any = OPTIMIZERS.get(section.name)
-    optimizer: Optimizer = kind(fresh, **arguments)
+    optimizer: Optimizer = _accepted(kind, "SOLVER.OPTIMIZER", fresh, **arguments)
     unknown = [
         Problem(
             "the optimizer has no such option",
@@ -101,41 +102,69 @@ def _overrides(entry: ParamGroupConfig) -> dict[str, Any]:
 
 
 def build_scheduler(section: SchedulerKeys, optimizer: Optimizer, *, planned_updates: int) -> LRScheduler:
-    """The scheduler that `section` names, over `optimizer`.
+    """The scheduler that `section` names, over `optimizer`; those of SCHEDULERS, where it is made of others, too.
 
-    `auto` for T_MAX or TOTAL_STEPS, given or as the default, and a OneCycleLR without any total, mean the length of the run.
+    `auto` for T_MAX or TOTAL_STEPS, given or as the default, and a OneCycleLR without any total, mean the length of the
+    run; of the stretch between its milestones, for a part of a SequentialLR.
 
     Args:
         planned_updates: updates of the whole run, -1 where nobody knows.
 
     Raises:
-        ConfigError: the length of the run is asked for and not known.
+        ConfigError: the length of the run is asked for and not known, or the class refuses a value.
     """
+    length = planned_updates if section.unit == "update" else -1
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # torch's advice on call order is for those who call step()
+        return _build_scheduler(section, optimizer, length, "SOLVER.LR_SCHEDULER")
+
+
+def _build_scheduler(section: SchedulerKeys, optimizer: Optimizer, length: int, path: str) -> LRScheduler:
     arguments = keywords(section)
     kind: Any = LR_SCHEDULERS.get(section.name)
-    given = {**_automatic_defaults(kind), **arguments}
-    automatic = [name for name, value in given.items() if value == "auto"]
-    if section.name == "OneCycleLR" and not any(arguments.get(name) for name in ("total_steps", "epochs")):
-        automatic.append("total_steps")
-    for name in automatic:
-        if section.unit != "update" or planned_updates < 1:
+    for name in _automatic(section, kind, arguments):
+        if length < 1:
             raise ConfigError(
                 [
                     Problem(
                         "the length of the run is not known in the scheduler's unit",
-                        path=f"SOLVER.LR_SCHEDULER.{name.upper()}",
+                        path=f"{path}.{name.upper()}",
                         expected="UNIT: update, and MAX_STEPS or a loader with a length; or a number here",
                     )
                 ]
             )
-        arguments[name] = planned_updates
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # torch's advice on call order is for those who call step()
-        scheduler: LRScheduler = kind(optimizer, **arguments)
-        return scheduler
+        arguments[name] = length
+    if "schedulers" in arguments:
+        stretches = _stretches(arguments.get("milestones"), length, len(arguments["schedulers"]))
+        arguments["schedulers"] = [
+            _build_scheduler(part, optimizer, stretch, f"{path}.SCHEDULERS[{place}]")
+            for place, (part, stretch) in enumerate(zip(arguments["schedulers"], stretches, strict=True))
+        ]
+    scheduler: LRScheduler = _accepted(kind, path, optimizer=optimizer, **arguments)
+    return scheduler
 
 
-def _automatic_defaults(kind: Any) -> dict[str, str]:
-    """The parameters whose default is `auto`."""
+def _automatic(section: SchedulerKeys, kind: Any, arguments: dict[str, Any]) -> list[str]:
+    """The arguments that are the length of the run."""
     parameters = inspect.signature(kind).parameters.values()
-    return {parameter.name: "auto" for parameter in parameters if parameter.default == "auto"}
+    defaults = {parameter.name: "auto" for parameter in parameters if parameter.default == "auto"}
+    found = [name for name, value in {**defaults, **arguments}.items() if value == "auto"]
+    if section.name == "OneCycleLR" and not any(arguments.get(name) for name in ("total_steps", "epochs")):
+        found.append("total_steps")
+    return list(dict.fromkeys(found))
+
+
+def _stretches(milestones: list[int] | None, length: int, parts: int) -> list[int]:
+    """How long each part of a composed scheduler is in force; -1 where nobody knows."""
+    if milestones is None:  # all at once
+        return [length] * parts
+    ends = [*milestones, length]
+    return [end - begin if end > 0 else -1 for begin, end in zip([0, *milestones], ends, strict=True)]
+
+
+def _accepted(kind: Any, path: str, *args: Any, **arguments: Any) -> Any:
+    """What `kind` makes of the arguments; its ValueError is the configuration's."""
+    try:
+        return kind(*args, **arguments)
+    except ValueError as error:
+        raise ConfigError([Problem(f"{kind.__name__} refuses a value: {error}", path=path)]) from error

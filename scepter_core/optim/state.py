@@ -1,4 +1,4 @@
-"""Optimizer and scheduler in a checkpoint: what was reached is the checkpoint's, what was asked for the configuration's."""
+"""Optimizer and scheduler in a checkpoint: it says what was reached; what is asked for, the configuration says."""
 
 from __future__ import annotations
 
@@ -41,8 +41,9 @@ def load_optimizer(optimizer: Optimizer, state: Mapping[str, Any], configured: l
     groups, notices = [], []
     for number, (group, before, now) in enumerate(zip(state["param_groups"], saved, configured, strict=True)):
         changed = {name: value for name, value in now.items() if name in before and before[name] != value}
-        # Before loading: where torch puts its state follows from the options (FUSED, for one).
-        groups.append({**group, **copy.deepcopy(changed)})
+        # Before loading: where torch puts its state follows from the options (FUSED, for one). Options that an older
+        # torch did not save are the configuration's too.
+        groups.append(copy.deepcopy(now) | dict(group) | copy.deepcopy(changed))
         notices += [
             f"parameter group {number}: {name} was {before[name]}, is now {value}" for name, value in changed.items()
         ]

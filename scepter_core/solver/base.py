@@ -18,9 +18,7 @@ import torch
 
 from scepter_core.data import (
     LoaderData,
-    count_samples,
     get_streams,
-    iterate,
     key,
     seed_streams,
     set_streams,
@@ -28,15 +26,16 @@ from scepter_core.data import (
 )
 from scepter_core.errors import RunError, Stopped
 from scepter_core.flops import count_flops
-from scepter_core.metrics import WeightedMeans
+from scepter_core.metrics import EvalData, WeightedMeans
 from scepter_core.probe import Probing
 from scepter_core.runconfig import dump_config
 from scepter_core.sections import MODES, SolverConfig
 from scepter_core.solver.setup import SolverSetup
+from scepter_core.solver.sharing import EpochStart, shares
 from scepter_core.solver.state import load_state, save_state, weights_for_export
 
 _PRECISIONS = {"16": torch.float16, "bf16": torch.bfloat16}
-_OF_THE_STEP = ("iter_outputs", "loss", "batch_size", "data_time", "is_last_iter")
+_OF_THE_STEP = ("iter_outputs", "loss", "batch_size", "loss_weight", "data_time", "is_last_iter")
 
 
 class BaseSolver(SolverSetup, ABC):
@@ -51,7 +50,7 @@ class BaseSolver(SolverSetup, ABC):
         mode: the mode that is running.
         events: the bus's table of that mode, one callable an event.
         iter_outputs: the outputs of the present step. loss: its loss, in training.
-        batch_size: samples in the present batch. data_time: seconds that were waited for it.
+        batch_size: samples in the present batch, of this process. loss_weight: of its mean loss among the processes'. data_time: seconds that were waited for it.
         is_last_iter: whether this iteration is the last of its epoch (or of the run).
         window_opens, window_closes: whether an accumulation window begins, ends with this training iteration.
         window_size: micro-batches that the open window will have (ACCUMULATE_STEP where the epoch's end is not known).
@@ -68,7 +67,7 @@ class BaseSolver(SolverSetup, ABC):
         self.epoch_outputs: dict[str, dict[str, float]] = {}
         self.iter_outputs: dict[str, Any] = {}
         self.loss: Any = None
-        self.batch_size, self.data_time = 0, 0.0
+        self.batch_size, self.loss_weight, self.data_time = 0, 1.0, 0.0
         self.is_last_iter = self.window_opens = self.window_closes = False
         self.window_size = 1
         self._probe_data: dict[str, Any] = {}
@@ -76,8 +75,8 @@ class BaseSolver(SolverSetup, ABC):
         self.nothing_to_do = False
         self.deadline: float | None = None  # of time.monotonic(), seconds
         self.max_batches = -1  # of an eval or a test; -1: all
-        self.save_requested = False  # a checkpoint of this step was asked for
-        self._stop: Stopped | None = None
+        self._stop: Stopped | None = None  # asked of this process
+        self._save_asked = self._save_agreed = False  # a checkpoint, of this process, of all
         self._settling: str | None = None
         self._model_flops: int | None = None
 
@@ -304,7 +303,12 @@ class BaseSolver(SolverSetup, ABC):
 
     def request_save(self) -> None:
         """Ask for a checkpoint at the end of the next training step, as a signal handler may; the run goes on."""
-        self.save_requested = True
+        self._save_asked = True
+
+    @property
+    def save_requested(self) -> bool:
+        """Whether a checkpoint of this training step was asked for; the same in every process."""
+        return self._save_agreed or (self._save_asked and self.world_size == 1)
 
     @contextmanager
     def in_mode(self, mode: str) -> Iterator[None]:
@@ -324,6 +328,7 @@ class BaseSolver(SolverSetup, ABC):
             streams = get_streams(self.device)
             offered, self._probe_data = self._probe_data, {}
             of_parts = [(part, part.__dict__.pop("probe_data", {})) for part in self._probing]
+            self.strategy.synchronise_buffers(self.model)
             self.model.eval()
             try:
                 with torch.no_grad():
@@ -343,8 +348,8 @@ class BaseSolver(SolverSetup, ABC):
 
     @property
     def agg_iter_outputs(self) -> dict[str, float]:
-        """Means of the scalar outputs over the mode's epoch so far. Waits for the device."""
-        return self.means[self.mode].compute()
+        """Means of the scalar outputs over the mode's epoch so far, of all processes: all have to ask. Waits for the device."""
+        return self.means[self.mode].compute(self.processes.gather)
 
     # --- inside ----------------------------------------------------------------------------------------------------
 
@@ -357,27 +362,29 @@ class BaseSolver(SolverSetup, ABC):
                 return
             self.counters.epoch += 1
             self.counters.iter["train"] = 0
+            self.epoch_start = EpochStart()
 
     def _epoch_batches(self) -> Iterator[tuple[int, Any]]:
         counters, mode = self.counters, self.mode
         limit = self.max_steps if mode == "train" else 0
+        start = self.epoch_start if mode == "train" else EpochStart()
         if 0 < limit <= counters.train_steps:  # resumed from within the last step
-            counters.cut = counters.iter[mode] != self.steps_per_epoch
+            counters.cut = start.left(self.datas[mode], counters.iter[mode]) != 0
             return
         asked = time.perf_counter()
-        for batch, is_last in iterate(self.datas[mode], counters.epoch, counters.iter[mode]):
-            if self.device.type != "cpu":
-                batch = to_device(batch, self.device)
-            self.batch_size = count_samples(batch)
+        for share in shares(self.datas[mode], self.processes, counters.epoch, counters.iter[mode], start):
+            batch = share.batch if self.device.type == "cpu" else to_device(share.batch, self.device)
+            self.batch_size, self.loss_weight = share.samples, share.weight
             self.data_time = time.perf_counter() - asked
             if mode == "train":
-                self.is_last_iter = is_last or counters.train_steps + 1 == limit
+                self.is_last_iter = share.is_last or counters.train_steps + 1 == limit
                 self._place_in_window()
+                self.strategy.synchronise_gradients(self.model, self.window_closes)
             else:
-                self.is_last_iter = is_last or counters.iter[mode] + 1 == self.max_batches
+                self.is_last_iter = share.is_last or counters.iter[mode] + 1 == self.max_batches
             yield counters.iter[mode], batch
             if self.is_last_iter:
-                counters.cut = counters.cut if mode != "train" else not is_last
+                counters.cut = counters.cut if mode != "train" else not share.is_last
                 return
             asked = time.perf_counter()
 
@@ -386,7 +393,7 @@ class BaseSolver(SolverSetup, ABC):
         counters, done = self.counters, self.counters.window
         self.window_opens = done == 0
         if self.window_opens:  # its size stays, also over a resume with other settings: the gradient is scaled by it
-            left_of_epoch = self._sure_steps_per_epoch - counters.iter["train"]
+            left_of_epoch = self.epoch_start.left(self.datas["train"], counters.iter["train"])
             left_of_run = self.max_steps - counters.train_steps
             self.window_size = min(n for n in (self.accumulate_step, left_of_epoch, left_of_run) if n > 0)
         self.window_closes = self.is_last_iter or done + 1 >= self.window_size
@@ -413,11 +420,8 @@ class BaseSolver(SolverSetup, ABC):
         loss = self.iter_outputs.get("loss")
         if isinstance(loss, torch.Tensor) and loss.ndim and loss.numel() == 1:
             self.iter_outputs["loss"] = loss.reshape(())
-        self.means[self.mode].add(self.iter_outputs, self.batch_size)
-        if self.metrics is not None:
-            self.metrics.update(self.mode, self.iter_outputs, batch)
-        if self.mode == "eval" and self.eval_data is not None:
-            self.eval_data.add(self.iter_outputs, batch)
+        if self.batch_size > 0 or self.world_size == 1:
+            self._count(batch)
         if self.mode != "train":
             return
         self.loss = self.iter_outputs.get("loss")
@@ -425,6 +429,13 @@ class BaseSolver(SolverSetup, ABC):
         self.counters.window += 1
         if not self.is_last_iter:
             self.counters.pending = self._due_in_mid_epoch()
+
+    def _count(self, batch: Any) -> None:
+        self.means[self.mode].add(self.iter_outputs, self.batch_size)
+        if self.metrics is not None:
+            self.metrics.update(self.mode, self.iter_outputs, batch)
+        if self.mode == "eval" and self.eval_data is not None:
+            self.eval_data.add(self.iter_outputs, batch)
 
     def _advance(self) -> None:
         """The step is over: count it, run the evals that interrupt an epoch, end if that was asked for."""
@@ -434,7 +445,8 @@ class BaseSolver(SolverSetup, ABC):
         counters.iter[self.mode] += 1
         counters.total_iter[self.mode] += 1
         if self.mode == "train":
-            self.save_requested = False
+            if self.save_requested:
+                self._save_asked = self._save_agreed = False
             if self.window_closes:
                 counters.window = 0
             self._run_pending()
@@ -485,6 +497,8 @@ class BaseSolver(SolverSetup, ABC):
 
     def _open_epoch(self, mode: str) -> None:
         self.counters.iter[mode] = 0
+        if mode == "train":
+            self.epoch_start = EpochStart()
         self.epoch_outputs.pop(mode, None)
         self.means[mode].reset()
         if self.metrics is not None:
@@ -500,14 +514,19 @@ class BaseSolver(SolverSetup, ABC):
         self.after_epoch()
 
     def _settle_metrics(self) -> None:
-        metrics = self.means[self.mode].compute()
+        metrics = self.means[self.mode].compute(self.processes.gather)
         if self.metrics is not None:
-            metrics.update(self.metrics.compute(self.mode))
+            metrics.update(self.metrics.compute(self.mode, self.processes.gather))
         self.epoch_outputs[self.mode] = metrics
         if self.mode == "eval" and self.eval_data is not None:
-            name = f"{self.train_steps if self.cfg.counts_steps else self.epoch}.safetensors"
-            self.eval_data.write(self.file_system, self.file_system.join(self.work_dir, "eval", name))
+            self._write_eval_data(self.eval_data)
         self.events.on_metrics(self, self.mode, metrics)
+
+    def _write_eval_data(self, data: EvalData) -> None:
+        name = f"{self.train_steps if self.cfg.counts_steps else self.epoch}.safetensors"
+        data.join(self.processes.gather)
+        if self.processes.writes:
+            data.write(self.file_system, self.file_system.join(self.work_dir, "eval", name))
 
     def _due_in_mid_epoch(self) -> list[str]:
         if not self.cfg.counts_steps:
@@ -542,6 +561,8 @@ class BaseSolver(SolverSetup, ABC):
             raise RunError(f"cannot write to {self.work_dir}: {error}") from error
 
     def _open_files(self) -> None:
+        if not self.processes.writes:
+            return
         self.file_system.makedirs(self.work_dir)
         if self._log_file is not None:
             self._log_file.open()
@@ -555,11 +576,14 @@ class BaseSolver(SolverSetup, ABC):
         return f"epoch {self.epoch}, step {self.train_steps}, update {self.total_updates}"
 
     def _end_if_asked(self) -> None:
-        if self._stop is not None:
-            raise self._stop
-        if self.deadline is not None and time.monotonic() >= self.deadline:
-            self.deadline = None
-            raise Stopped(signal.SIGTERM, "the time limit of --max-time is reached")
+        """End where that was asked for: every process after the same step, whichever of them was asked."""
+        if self._stop is None and self.deadline is not None and time.monotonic() >= self.deadline:
+            self._stop = Stopped(signal.SIGTERM, "the time limit of --max-time is reached")
+        asked = self._stop.signum if self._stop is not None else 0
+        stop, save = self.agreement.exchange(asked, self._save_asked)
+        self._save_agreed = self._save_agreed or save
+        if stop:
+            raise self._stop or Stopped(stop)
 
     def _tell_hooks_of(self, error: BaseException) -> None:
         """Let every hook clean up; what fails on the way is noted on `error`, which stays the one that is shown."""

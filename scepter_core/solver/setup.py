@@ -13,10 +13,11 @@ from torch import nn
 
 from scepter_core.bus import EventBus, Hook
 from scepter_core.config import notices
-from scepter_core.data import build_data, is_stream, iterations_of, key, seed_streams
+from scepter_core.data import build_data, iterations_of, key, seed_streams
+from scepter_core.distributed import Agreement, Place, Processes, Strategy, join, make_strategy, place_of
 from scepter_core.errors import ConfigError, Problem
 from scepter_core.io import FileSystem
-from scepter_core.logging import LogFile, make_logger
+from scepter_core.logging import LogFile, make_logger, silent_logger
 from scepter_core.metrics import EvalData, NamedMetrics
 from scepter_core.optim import build_optimizer, build_scheduler
 from scepter_core.optim.state import configured_options
@@ -25,6 +26,7 @@ from scepter_core.runconfig import EnvConfig, RunConfig
 from scepter_core.sections import MODES, SolverConfig
 from scepter_core.solver.counters import Counters
 from scepter_core.solver.position import SolverPosition
+from scepter_core.solver.sharing import EpochStart
 
 
 class SolverSetup(SolverPosition):
@@ -48,7 +50,9 @@ class SolverSetup(SolverPosition):
         self.max_epochs, self.max_steps, self.num_folds = cfg.max_epochs, cfg.max_steps, cfg.num_folds
         self.eval_interval = 1 if cfg.eval_interval is None and not cfg.counts_steps else cfg.eval_interval
         self.accumulate_step = cfg.accu_step
-        self.rank, self.world_size = 0, 1
+        self.processes = Processes()
+        self.agreement = Agreement(self.processes)
+        self.strategy: Strategy = Strategy(None, processes=self.processes, device=torch.device("cpu"))
 
         self.bus = EventBus(describe=self.describe_position)
         self.hooks_dict: dict[str, list[Hook]] = {mode: [] for mode in MODES}
@@ -62,7 +66,8 @@ class SolverSetup(SolverPosition):
         self.device = torch.device("cpu")
         self.counters = Counters()
         self.mode = "train"
-        self._steps_per_epoch = self._sure_steps_per_epoch = -1
+        self._steps_per_epoch = -1
+        self.epoch_start = EpochStart()
         self._configured_options: list[dict[str, Any]] = []
         self._log_file: LogFile | None = None
 
@@ -73,6 +78,16 @@ class SolverSetup(SolverPosition):
             return "before the first epoch"
         return f"{self.mode} epoch {counters.epoch}, iteration {counters.iter[self.mode] + 1}"
 
+    @property
+    def rank(self) -> int:
+        """This process's number among those of the run, from 0."""
+        return self.processes.rank
+
+    @property
+    def world_size(self) -> int:
+        """Processes of the run."""
+        return self.processes.world_size
+
     def has(self, mode: str) -> bool:
         """Whether the run has `mode`: its data is there, and MODE does not rule it out."""
         return self.cfg.runs(mode)
@@ -81,14 +96,17 @@ class SolverSetup(SolverPosition):
 
     def set_up_pre(self) -> None:
         """Set the process up, the log file, the device, the hooks. First of all, once."""
-        if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-            raise ConfigError("started as one of several processes (WORLD_SIZE > 1): this version runs in one process")
         _set_determinism(self.env)
-        self.device = _choose_device(self.env.device)
+        self.device = choose_device(self.env.device, place_of(os.environ))
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)
             torch.cuda.init()  # type: ignore[no-untyped-call]  # before it, there are no generators to seed
-        if self.log_file is not None:
+        self.processes = join(self.env.backend, self.device, self.env.timeout)
+        self.agreement = Agreement(self.processes)
+        self.strategy = make_strategy(self.env.strategy, self.processes, self.device, self.logger)
+        if not self.processes.writes:
+            self.logger = silent_logger()
+        elif self.log_file is not None:
             self._log_file = LogFile(self.logger, self.log_file)
         for notice in notices(self.root if self.root is not None else self.cfg):
             self.logger.info("%s", notice)
@@ -133,8 +151,6 @@ class SolverSetup(SolverPosition):
             self._seed_for(step.__name__)
             step()
         self._steps_per_epoch = iterations_of(self.datas.get("train"))
-        # What a stream says of its length is a hint: it may end sooner or later.
-        self._sure_steps_per_epoch = -1 if is_stream(self.datas.get("train")) else self._steps_per_epoch
         self.init_opti()
 
     def _seed_for(self, part: str) -> None:
@@ -162,6 +178,7 @@ class SolverSetup(SolverPosition):
                     mode=mode,
                     seed=self.env.seed,
                     rank=self.rank,
+                    world_size=self.world_size,
                     logger=self.logger,
                 )
 
@@ -174,7 +191,7 @@ class SolverSetup(SolverPosition):
 
     def construct_metrics(self) -> None:
         """Build METRICS into `metrics`."""
-        self.metrics = NamedMetrics(self.cfg.metrics, self.device, self.logger)  # type: ignore[arg-type]
+        self.metrics = NamedMetrics(self.cfg.metrics, self.device, self.logger, self.world_size)  # type: ignore[arg-type]
         if self.cfg.save_eval_data:
             keys = [key for metric in self.cfg.metrics for key in metric.KEYS]
             self.eval_data = EvalData([*keys, *self.cfg.extra_keys])
@@ -190,8 +207,10 @@ class SolverSetup(SolverPosition):
         """
         model = tg_model_ins if tg_model_ins is not None else self.model
         if self.env.sync_bn and self.world_size > 1:
+            if self.device.type == "cpu":
+                raise ConfigError([Problem("needs GPUs: torch has no such layer for the CPU", path="ENV.SYNC_BN", found="true")])
             model = nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]
-        model = model.to(self.device)
+        model = self.strategy.prepare(model.to(self.device), trains=self.has("train"))
         if self.env.compile:
             model.compile()  # in place: the names of parameters stay the plain model's
         if tg_model_ins is not None:
@@ -214,29 +233,43 @@ class SolverSetup(SolverPosition):
             )
         self._configured_options = configured_options(self.optimizer)
         if str(self.cfg.train_precision) == "16":
+            if self.strategy.sharded:
+                raise ConfigError(
+                    [
+                        Problem(
+                            "the loss scaler of 16-bit floats does not see the gradients of other processes",
+                            path="SOLVER.TRAIN_PRECISION",
+                            found="16",
+                            expected="bf16 or 32 with this ENV.STRATEGY",
+                        )
+                    ]
+                )
             self.scaler = torch.amp.GradScaler(self.device.type)
 
 
-def _choose_device(name: str) -> torch.device:
+def choose_device(name: str, place: Place) -> torch.device:
+    """The device that ENV.DEVICE means to the process at `place`: with several on a machine, each its own GPU.
+
+    Raises:
+        ConfigError: it is not there.
+    """
     if name == "auto":
-        if torch.cuda.is_available():
-            return torch.device("cuda", 0)
-        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+        mps = torch.backends.mps.is_available() and place.world_size == 1
+        name = "cuda" if torch.cuda.is_available() else "mps" if mps else "cpu"
     device = torch.device(name)
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        raise ConfigError(
-            [
-                Problem(
-                    "there is no such device",
-                    path="ENV.DEVICE",
-                    found=name,
-                    expected=f"one of {torch.cuda.device_count()} CUDA devices, cpu, mps, or auto",
-                )
-            ]
-        )
-    if device.type == "mps" and not torch.backends.mps.is_available():
-        raise ConfigError([Problem("there is no such device", path="ENV.DEVICE", found=name, expected="cpu or auto")])
-    return torch.device("cuda", device.index or 0) if device.type == "cuda" else device
+    several = place.local_world_size > 1
+    index = place.local_rank if device.index is None else device.index
+    problem = None
+    if device.type == "cuda" and several and device.index is not None:
+        problem = f"the {place.local_world_size} processes of this machine would share one GPU", "cuda, cpu or auto"
+    elif device.type == "cuda" and index >= torch.cuda.device_count():
+        wanted = f"the {place.local_world_size} processes of this machine need a GPU each" if several else "there is no such device"
+        problem = wanted, f"one of {torch.cuda.device_count()} CUDA devices, cpu, mps, or auto"
+    elif device.type == "mps" and not torch.backends.mps.is_available():
+        problem = "there is no such device", "cpu or auto"
+    if problem is not None:
+        raise ConfigError([Problem(problem[0], path="ENV.DEVICE", found=name, expected=problem[1])])
+    return torch.device("cuda", index) if device.type == "cuda" else device
 
 
 def _set_determinism(env: EnvConfig) -> None:

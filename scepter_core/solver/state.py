@@ -5,7 +5,7 @@ Everything in it is read by `torch.load(weights_only=True)`: no object of ours i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -20,6 +20,7 @@ from scepter_core.registry import origin
 from scepter_core.runconfig import dump_config
 from scepter_core.sections import MODES
 from scepter_core.solver.changes import ChangeReport
+from scepter_core.solver.sharing import EpochStart
 
 if TYPE_CHECKING:
     from scepter_core.bus import Hook
@@ -36,10 +37,13 @@ _PLAIN = (type(None), bool, int, float, str, bytes, torch.Tensor)
 
 def save_state(solver: BaseSolver) -> dict[str, Any]:
     """The whole resumable state. Tensors are the run's own, not copies: copy before the next step."""
+    gather = solver.processes.gather
     # Hooks first: what one of them still has to report (an update that was left out) changes the counters.
     hooks = {
-        name: {"origin": origin(hook), "state": hook.state_dict()} for name, hook in _keyed_hooks(solver)
+        name: {"origin": origin(hook), "state": hook.state_dict(), "ranks": gather(hook.rank_state_dict())}
+        for name, hook in _keyed_hooks(solver)
     }
+    solver.strategy.synchronise_buffers(solver.model)
     state: dict[str, Any] = {
         "format": FORMAT,
         "version": __version__,
@@ -49,16 +53,11 @@ def save_state(solver: BaseSolver) -> dict[str, Any]:
         "scaler": solver.scaler.state_dict() if solver.scaler else None,
         **solver.counters.state_dict(solver.mode),
         "window": _window(solver),
-        "data": {
-            "seed": solver.env.seed,
-            "steps_per_epoch": solver.steps_per_epoch,
-            "stream": {f"rank{solver.rank}": _stream(solver)},
-        },
-        "rng": {f"rank{solver.rank}": get_streams(solver.device)},
+        "data": _data(solver),
+        "rng": {f"rank{rank}": streams for rank, streams in enumerate(gather(get_streams(solver.device)))},
         "hooks": hooks,
         "metrics": {
-            "means": {mode: means.state_dict() for mode, means in solver.means.items()},
-            "named": solver.metrics.state_dict() if solver.metrics else {},
+            "ranks": gather(_metrics(solver)),
             "epoch_outputs": {mode: dict(outputs) for mode, outputs in solver.epoch_outputs.items()},
         },
         "config": dump_config(solver.root) if solver.root is not None else "",
@@ -89,13 +88,14 @@ def load_state(solver: BaseSolver, state: Mapping[str, Any]) -> None:
 def _load(solver: BaseSolver, state: Mapping[str, Any]) -> None:
     check_weights(solver.model, state["model"])
     _check_optimizer(solver, state)
-    solver.model.load_state_dict(state["model"])
+    solver.strategy.load_weights(solver.model, state["model"])
     solver.counters.load_state_dict(state)
+    solver.epoch_start = _epoch_start(solver, state)
     if not solver.has("train"):
         return  # an eval or a test of these weights: nothing of the training goes on, and its logs stay as they are
     report = ChangeReport(solver, state["config"])
     if solver.optimizer and state["optimizer"] is not None:
-        notices = load_optimizer(solver.optimizer, state["optimizer"], solver._configured_options)
+        notices = load_optimizer(solver.optimizer, _parts(solver, state["optimizer"]), solver._configured_options)
         report.add("SOLVER.OPTIMIZER", notices)
     if solver.lr_scheduler is not None and state["lr_scheduler"] is not None:
         report.add("SOLVER.LR_SCHEDULER", load_scheduler(solver.lr_scheduler, state["lr_scheduler"]))
@@ -103,7 +103,8 @@ def _load(solver: BaseSolver, state: Mapping[str, Any]) -> None:
         solver.scaler.load_state_dict(state["scaler"])
     report.add("ENV.SEED", _changed_seed(solver, state["data"]))
     report.add("SOLVER.TRAIN_DATA", _changed_length(solver, state["data"]))
-    _load_stream(solver, state["data"].get("stream", {}).get(f"rank{solver.rank}"))
+    report.add("--nproc", _changed_processes(solver, state["data"]))
+    _load_stream(solver, state["data"].get("streams", []))
     _load_window(solver, state["window"])
     _load_metrics(solver, state["metrics"])
     _load_hooks(solver, state["hooks"])
@@ -122,12 +123,14 @@ def weights_for_export(model: nn.Module) -> dict[str, torch.Tensor]:
         if value.layout is not torch.strided:
             weights[name] = value.detach().to("cpu", copy=True)
             continue
+        own = value.to_local() if hasattr(value, "to_local") else value  # of a DTensor, of which others hold parts
         kind = (value.dtype, value.is_conj(), value.is_neg())
-        place = (value.device, value.data_ptr(), tuple(value.shape), value.stride(), kind)
-        if value.numel() and place in seen:
+        place = (value.device, own.data_ptr(), tuple(value.shape), value.stride(), kind)
+        if own.numel() and place in seen:
             continue
         seen.add(place)
-        weights[name] = value.detach().to("cpu", copy=True).contiguous()
+        whole = value.full_tensor() if hasattr(value, "full_tensor") else value
+        weights[name] = whole.detach().to("cpu", copy=True).contiguous()
     return weights
 
 
@@ -162,12 +165,43 @@ def _check_optimizer(solver: BaseSolver, state: Mapping[str, Any]) -> None:
         raise RunError("the checkpoint is of another kind of optimizer")
 
 
+def _parts(solver: BaseSolver, optimizer: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The optimizer's state with what this process holds of each tensor."""
+    if not solver.strategy.sharded:
+        return optimizer
+    parameters = [parameter for group in solver.optimizer.param_groups for parameter in group["params"]]
+    state = {
+        number: {name: solver.strategy.part_of(value, parameters[number]) for name, value in values.items()}
+        for number, values in optimizer["state"].items()
+    }
+    return {**optimizer, "state": state}
+
+
+def _data(solver: BaseSolver) -> dict[str, Any]:
+    """How far the data is read, in samples where they are counted, and what its order follows from."""
+    done = solver.counters.state_dict(solver.mode)["iter"]
+    return {
+        "seed": solver.env.seed,
+        "steps_per_epoch": solver.steps_per_epoch,
+        "world_size": solver.world_size,
+        "samples": solver.epoch_start.offset(solver.datas.get("train"), done),
+        "streams": solver.processes.gather(_stream(solver)),
+    }
+
+
+def _epoch_start(solver: BaseSolver, state: Mapping[str, Any]) -> EpochStart:
+    """From where on this run's batches have their size: where other ones were read before, from where it stands."""
+    samples = state["data"].get("samples")
+    start = EpochStart()
+    if samples is None or samples == start.offset(solver.datas.get("train"), state["iter"]):
+        return start
+    return EpochStart(state["iter"], samples)
+
+
 def _window(solver: BaseSolver) -> dict[str, Any] | None:
     if solver.counters.window == 0 or solver.window_closes:
         return None
-    gradients = {
-        name: parameter.grad for name, parameter in solver.model.named_parameters() if parameter.grad is not None
-    }
+    gradients = solver.strategy.window_gradients(solver.model)
     return {"count": solver.counters.window, "size": solver.window_size, "gradients": gradients}
 
 
@@ -177,7 +211,17 @@ def _load_window(solver: BaseSolver, window: Mapping[str, Any] | None) -> None:
     solver.counters.window = window["count"] if window else 0
     for name, parameter in solver.model.named_parameters():
         gradient = window["gradients"].get(name) if window else None
-        parameter.grad = gradient.to(parameter.device) if gradient is not None else None
+        if gradient is not None:
+            gradient = solver.strategy.part_of(gradient.to(parameter.device), parameter)
+        parameter.grad = gradient
+
+
+def _metrics(solver: BaseSolver) -> dict[str, Any]:
+    """What this process has seen of the epochs that are under way."""
+    return {
+        "means": {mode: means.state_dict() for mode, means in solver.means.items()},
+        "named": solver.metrics.state_dict() if solver.metrics else {},
+    }
 
 
 def _stream(solver: BaseSolver) -> dict[str, Any] | None:
@@ -188,11 +232,12 @@ def _stream(solver: BaseSolver) -> dict[str, Any] | None:
     return data.progress.state_dict(counters.epoch, counters.state_dict(solver.mode)["iter"])
 
 
-def _load_stream(solver: BaseSolver, saved: Mapping[str, Any] | None) -> None:
+def _load_stream(solver: BaseSolver, saved: Sequence[Mapping[str, Any] | None]) -> None:
     counters, data = solver.counters, solver.datas.get("train")
     if not (isinstance(data, LoaderData) and data.progress and (counters.in_epoch or counters.cut)):
         return
-    reason = data.progress.load_state_dict(saved)
+    of_these = len(saved) == solver.world_size
+    reason = data.progress.load_state_dict(saved[solver.rank] if of_these else None)
     if reason is not None and counters.iter["train"] > 0:
         solver.logger.warning(
             "the stream of TRAIN_DATA is read again from the front, up to batch %d: %s", counters.iter["train"], reason
@@ -200,11 +245,19 @@ def _load_stream(solver: BaseSolver, saved: Mapping[str, Any] | None) -> None:
 
 
 def _load_metrics(solver: BaseSolver, saved: Mapping[str, Any]) -> None:
+    ranks = of_this_rank(saved["ranks"], solver.rank, solver.world_size)
     for mode in MODES:
-        solver.means[mode].load_state_dict(saved["means"][mode])
+        solver.means[mode].load_state_dict(*(state["means"][mode] for state in ranks))
     solver.epoch_outputs.update({mode: dict(outputs) for mode, outputs in saved["epoch_outputs"].items()})
     if solver.metrics:
-        solver.metrics.load_state_dict(saved["named"])
+        solver.metrics.load_state_dict([state["named"] for state in ranks])
+
+
+def of_this_rank(states: Sequence[Any], rank: int, world_size: int) -> Sequence[Any]:
+    """Of the states that the processes had: its own; where there were others, all for the first one, none for the rest."""
+    if len(states) == world_size:
+        return states[rank : rank + 1]
+    return states if rank == 0 else []
 
 
 def _changed_seed(solver: BaseSolver, saved: Mapping[str, Any]) -> list[str]:
@@ -214,9 +267,20 @@ def _changed_seed(solver: BaseSolver, saved: Mapping[str, Any]) -> list[str]:
 
 
 def _changed_length(solver: BaseSolver, saved: Mapping[str, Any]) -> list[str]:
-    if saved["steps_per_epoch"] in (None, solver.steps_per_epoch):
+    if saved["steps_per_epoch"] in (None, solver.steps_per_epoch) or _processes(saved) != solver.world_size:
         return []
     return [f"an epoch had {saved['steps_per_epoch']} training steps, and has {solver.steps_per_epoch} now"]
+
+
+def _changed_processes(solver: BaseSolver, saved: Mapping[str, Any]) -> list[str]:
+    before = _processes(saved)
+    if before == solver.world_size:
+        return []
+    return [f"the run had {before} processes, and has {solver.world_size} now: it goes on with the next sample"]
+
+
+def _processes(saved: Mapping[str, Any]) -> int:
+    return int(saved.get("world_size", 1))
 
 
 def _keyed_hooks(solver: BaseSolver) -> Iterator[tuple[str, Hook]]:
@@ -229,17 +293,27 @@ def _keyed_hooks(solver: BaseSolver) -> Iterator[tuple[str, Hook]]:
             yield (name if seen[name] == 1 else f"{name}#{seen[name]}"), hook
 
 
+def _say_it_is_gone(solver: BaseSolver, name: str, entry: Mapping[str, Any]) -> None:
+    if entry["state"] or any(entry.get("ranks", [])):
+        solver.logger.warning("the checkpoint has state of %s (%s), which is not listed", name, entry["origin"])
+    else:
+        solver.logger.info("the checkpoint is of a run with %s (%s), which is not listed", name, entry["origin"])
+
+
 def _load_hooks(solver: BaseSolver, saved: Mapping[str, Any]) -> None:
     hooks = dict(_keyed_hooks(solver))
     for name, entry in saved.items():
-        if name not in hooks and entry["state"]:
-            solver.logger.warning("the checkpoint has state of %s (%s), which is not listed", name, entry["origin"])
-        elif name not in hooks:
-            solver.logger.info("the checkpoint is of a run with %s (%s), which is not listed", name, entry["origin"])
-        elif entry["state"]:
+        if name not in hooks:
+            _say_it_is_gone(solver, name, entry)
+            continue
+        if entry["state"]:
             hooks[name].load_state_dict(entry["state"])
-    for name in hooks.keys() - saved.keys():
-        solver.logger.warning("the checkpoint has no state of %s: it begins anew", name)
+        if any(ranks := entry.get("ranks", [])):
+            hooks[name].load_rank_state_dicts(list(of_this_rank(ranks, solver.rank, solver.world_size)))
+    lacking = [name for name in hooks if name not in saved]
+    if lacking:
+        begin = "it begins" if len(lacking) == 1 else "they begin"
+        solver.logger.warning("the checkpoint has no state of %s: %s anew", ", ".join(lacking), begin)
 
 
 def _refuse_objects(value: Any, path: str) -> None:

@@ -262,7 +262,7 @@ class TestEnv:
     def test_defaults(self) -> None:
         env = EnvConfig()
         assert {key: env[key] for key in ("SEED", "BACKEND", "STRATEGY", "DEVICE", "DETERMINISTIC", "USE_PL")} == {
-            "SEED": 0, "BACKEND": "auto", "STRATEGY": "auto", "DEVICE": "auto", "DETERMINISTIC": False, "USE_PL": False,
+            "SEED": 0, "BACKEND": "auto", "STRATEGY": None, "DEVICE": "auto", "DETERMINISTIC": False, "USE_PL": False,
         }  # fmt: skip
         assert (env.CUDNN_DETERMINISTIC, env.CUDNN_BENCHMARK, env.SYNC_BN, env.COMPILE) == (
             None,
@@ -282,11 +282,11 @@ class TestEnv:
     @pytest.mark.parametrize(
         ("override", "message"),
         [
-            (
-                "ENV.STRATEGY=ddp",
-                "ENV.STRATEGY: ddp needs several processes, and this version runs one; use single or auto",
-            ),
-            ("ENV.STRATEGY=x", "ENV.STRATEGY: must be one of 'auto', 'single', 'ddp', 'fsdp'"),
+            ("ENV.STRATEGY=x", "ENV.STRATEGY.NAME: unknown strategy x"),
+            ("ENV.STRATEGY={NAME: fsdp, SHARDING: half}", "ENV.STRATEGY.SHARDING: must be one of 'full', 'grad_op', 'hybrid'"),
+            ("ENV.STRATEGY={NAME: ddp, SHARDING: full}", "ENV.STRATEGY.SHARDING: unknown key"),
+            ("ENV.STRATEGY=1", "ENV.STRATEGY: must be a section"),
+            ("ENV.HEARTBEAT_TIMEOUT=1", "ENV.HEARTBEAT_TIMEOUT: must be >= 5"),
             ("ENV.BACKEND=mpi", "ENV.BACKEND: must be one of 'auto', 'gloo', 'nccl'"),
             ("ENV.USE_PL=yes", "ENV.USE_PL: needs an engine plugin named lightning, and none is installed"),
             ("ENV.SYNC_BN=2", "ENV.SYNC_BN: must be a boolean"),
@@ -320,8 +320,8 @@ class TestDump:
         cfg = load_config("cfg.yaml", ["SOLVER.WORK_DIR=runs/输出 1"])
         lines = dump_config(cfg).splitlines()
         assert lines[:9] == [
-            "PLUGINS:", f"  - {tmp_path}/task.py", "ENV:", "  SEED: 3", "  BACKEND: auto", "  STRATEGY: auto",
-            "  DEVICE: cpu", "  DETERMINISTIC: false", "  CUDNN_DETERMINISTIC:",
+            "PLUGINS:", f"  - {tmp_path}/task.py", "ENV:", "  SEED: 3", "  BACKEND: auto", "  STRATEGY:",
+            "  TIMEOUT: 600.0", "  HEARTBEAT_TIMEOUT: 25.0", "  DEVICE: cpu",
         ]  # fmt: skip
         for line in (
             "  WORK_DIR: runs/输出 1", "  LOG_FILE: std_log.txt", "  RESUME_FROM: null", "  MAX_EPOCHS: 2", "  EVAL_INTERVAL:",

@@ -125,3 +125,17 @@ def test_another_name_keeps_the_keys_of_the_kind_only(docs: Any, tmp_path: Path)
     (tmp_path / "cfg.yaml").write_text("_BASE: base.yaml\nSOLVER: {OPTIMIZER: {NAME: SGD, MOMENTUM: 0.9}}\n")
     config: Any = scepter_core.load_config(tmp_path / "cfg.yaml")
     assert (config.SOLVER.OPTIMIZER.LEARNING_RATE, config.SOLVER.OPTIMIZER.MOMENTUM) == (0.003, 0.9)
+
+
+def test_the_table_of_scepters_schedulers_has_their_keys_and_defaults(docs: Any) -> None:
+    rows = docs.tables(PAGE, "LR_SCHEDULER")[1]
+    assert [row[0].strip("`") for row in rows] == ["WarmupToConstantLR", "StepAnnealingLR", "LinoPolyLR"]
+    for name, written, _ in rows:
+        model: Any = scepter_core.LR_SCHEDULERS.model(name.strip("`"))
+        fields = {key: model.model_fields[field] for key, field in keys_of(model).items()}
+        for key in fields.keys() - {"NAME", "UNIT", "MONITOR"}:
+            value = None if fields[key].is_required() else fields[key].get_default()
+            default = f" (`{value}`" if isinstance(value, str) else f" ({value})"
+            assert f"`{key}`" + (default if value is not None else "") in written
+    assert scepter_core.LR_SCHEDULERS.model("StepAnnealingLR").model_fields["unit"].get_default() == "update"
+    assert scepter_core.LR_SCHEDULERS.model("LinoPolyLR").model_fields["unit"].get_default() == "epoch"

@@ -100,3 +100,8 @@ def test_every_optimizer_of_torch_trains_or_says_why_it_cannot(configure, name):
     assert type(solver.optimizer) is getattr(torch.optim, name)
     assert solver.total_updates == 4
     assert all(torch.isfinite(value).all() for value in solver.model.state_dict().values())
+
+
+def test_a_value_that_torch_refuses_is_a_config_error():
+    with pytest.raises(ConfigError, match=r"SOLVER\.OPTIMIZER: SGD refuses a value: Invalid momentum value: -1"):
+        _build(MOMENTUM=-1)

@@ -77,7 +77,7 @@ def test_a_kill_after_any_step_loses_and_repeats_nothing(streaming, end, tmp_pat
     size, readers = data.get("SIZE", 11), max(data["NUM_WORKERS"], 1)
     for step in range(1, 2 * steps + 1):
         saved = tmp_path / f"whole/checkpoints/ldm_step-{step}.pth"
-        workers = read_checkpoint(str(saved))["data"]["stream"]["rank0"]["workers"]
+        workers = read_checkpoint(str(saved))["data"]["streams"][0]["workers"]
         had = size if step > steps else 0
         for number, worker in enumerate(workers):
             if worker is not None:  # an ended one has forgotten what it had read
@@ -166,5 +166,5 @@ def test_a_stream_without_a_state_is_the_same_when_it_is_read_again(streaming, e
 
 
 def test_a_state_that_no_checkpoint_takes_is_named(streaming):
-    with pytest.raises(RunError, match=r"data\.stream\.rank0\.workers\[0\]\.dataset\.more is a builtins\.object"):
+    with pytest.raises(RunError, match=r"data\.streams\[0\]\.workers\[0\]\.dataset\.more is a builtins\.object"):
         run(streaming("whole", KEEP="object"))

@@ -51,6 +51,12 @@ def test_c04_interval_beyond_the_run(probe):
     assert (job.read("p-last")["epoch"], job.weight("p-last")) == (5, -15.0)
 
 
+def test_without_snapshots_only_best_and_last_are_written(probe):
+    job = probe(INTERVAL=1, INTERVAL_STEPS=1, SAVE_LAST=True, SAVE_BEST_BY="-loss", DISABLE_SNAPSHOT=True)
+    job.run()
+    assert job.names == {"p-best", "p-last"}
+
+
 @pytest.mark.parametrize("interval", [0, -1])
 def test_interval_of_zero_or_less_is_off(probe, interval):
     job = probe(INTERVAL=interval, INTERVAL_STEPS=interval, SAVE_LAST=True)

@@ -27,10 +27,11 @@ def test_nothing_is_read_before_read_and_then_once(reads):
     for step in range(1, 201):
         window.add({"loss": torch.tensor(float(step)), "accuracy": torch.tensor(0.5), "plain": 2}, samples=4)
     assert reads == []
-    now, means = window.read()
+    now, means, samples = window.read()
     assert reads == ["tolist"]
     assert now == {"loss": 200.0, "accuracy": 0.5, "plain": 2.0}
     assert means == {"loss": 100.5, "accuracy": 0.5, "plain": 2.0}
+    assert samples == 800
 
 
 def test_a_long_window_stays_small():
@@ -61,7 +62,7 @@ def test_any_number_type(dtype):
     window = Window()
     for value in (1, 2, 6):
         window.add({"count": torch.tensor(value, dtype=dtype)}, samples=1)
-    assert window.read() == ({"count": 6.0}, {"count": 3.0})
+    assert window.read() == ({"count": 6.0}, {"count": 3.0}, 3)
 
 
 def test_state_goes_on_to_the_bit():

@@ -177,6 +177,16 @@ def test_without_warmup_and_scheduler_the_base_rate_stands(train):
     assert train({"WARMUP_EPOCHS": 0}, epochs=2, rate=0.3).first == [0.3] * 8
 
 
+SEQUENCE = {
+    "NAME": "SequentialLR",
+    "SCHEDULERS": [
+        {"NAME": "LinearLR", "START_FACTOR": 0.25, "TOTAL_ITERS": 2},
+        {"NAME": "CosineAnnealingLR", "T_MAX": 4},
+    ],
+    "MILESTONES": [2],
+}
+
+
 @pytest.mark.parametrize("save_at", [1, 2, 3, 4, 5, 6])
 @pytest.mark.parametrize(
     ("hook", "scheduler"),
@@ -190,6 +200,10 @@ def test_without_warmup_and_scheduler_the_base_rate_stands(train):
         ),
         (BY_STEP, {"NAME": "OneCycleLR", "MAX_LR": 1.0, "UNIT": "update"}),
         (BY_STEP, {"NAME": "CyclicLR", "BASE_LR": 0.1, "MAX_LR": 1.0, "STEP_SIZE_UP": 2, "UNIT": "update"}),
+        (BY_STEP, {"NAME": "StepAnnealingLR", "WARMUP_STEPS": 2}),
+        ({"WARMUP_EPOCHS": 1, "WARMUP_START_LR": 0.01}, {**SEQUENCE, "UNIT": "update"}),
+        ({"WARMUP_EPOCHS": 1, "WARMUP_START_LR": 0.01}, SEQUENCE),
+        (BY_STEP, {"NAME": "ChainedScheduler", "SCHEDULERS": SEQUENCE["SCHEDULERS"], "UNIT": "update"}),
     ],
 )
 def test_a_resume_anywhere_gives_the_same_rates(train, tmp_path, hook, scheduler, save_at):

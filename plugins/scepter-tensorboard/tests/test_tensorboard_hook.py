@@ -14,7 +14,7 @@ import pytest
 import torch
 import yaml
 
-from scepter_core import ConfigError, FileSystem, RunError, load_config
+from scepter_core import BaseSolver, ConfigError, FileSystem, RunError, load_config
 from scepter_tensorboard import TensorboardLogHook
 
 ONE_TO_TEN = list(range(1, 11))
@@ -302,13 +302,7 @@ def test_a_folder_that_cannot_be_written_is_said(train, tmp_path):
 
 
 def test_another_process_than_the_first_writes_nothing(train, monkeypatch):
-    before_solve = TensorboardLogHook.before_solve
-
-    def as_second(self, solver):
-        solver.rank = 1
-        before_solve(self, solver)
-
-    monkeypatch.setattr(TensorboardLogHook, "before_solve", as_second)
+    monkeypatch.setattr(BaseSolver, "rank", 1)
     board = train([1.0] * 2, save_at=1)
     assert not board.folder.exists()
     assert board.solver.hooks_dict["train"][2].state_dict() == {}

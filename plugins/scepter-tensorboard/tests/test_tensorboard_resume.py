@@ -274,7 +274,8 @@ def test_an_eval_adds_its_point_and_a_resume_moves_it_aside(train):
 
 def test_the_state_is_of_plain_values(train):
     board = train(VALUES, interval=2, save_at=3)
-    state = board.solver.hooks_dict["train"][2].state_dict()
+    hook = board.solver.hooks_dict["train"][2]
+    state = hook.state_dict()
     assert state["log"]["files"] == {board.files[0].name: board.files[0].stat().st_size}
     assert board.files[0].name.endswith(f".{state['log']['run']}.scepter")
-    assert state["window"] == {"steps": 0, "sums": {}, "weights": {}}
+    assert hook.rank_state_dict() == {"window": {"steps": 0, "sums": {}, "weights": {}}}

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import torch
 from pydantic import Field, PositiveInt
-from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+from torch.nn.utils import clip_grads_with_norm_
 
 from scepter_core import (
     BaseSolver,
@@ -98,6 +98,8 @@ class BackwardHook(Hook):
         loss = self._loss(solver)
         if self._is_fine(solver, loss):
             share = loss / solver.window_size if solver.window_size > 1 else loss
+            if solver.loss_weight != 1:  # processes have shares of different sizes: the mean is over samples
+                share = share * solver.loss_weight
             scaled = solver.scaler.scale(share) if solver.scaler is not None else share
             torch.autograd.backward(scaled)
         if solver.window_closes:
@@ -140,8 +142,11 @@ class BackwardHook(Hook):
         return loss
 
     def _is_fine(self, solver: BaseSolver, loss: torch.Tensor) -> bool:
-        """Whether the loss may have a gradient; on an accelerator nobody waits to know, the norm will tell."""
-        if self.cfg.on_nonfinite == "ignore" or solver.device.type != "cpu":
+        """Whether the loss may have a gradient; on an accelerator nobody waits to know, the norm will tell.
+
+        It tells all of several processes, too: none may leave out the backward that the others make.
+        """
+        if self.cfg.on_nonfinite == "ignore" or solver.device.type != "cpu" or solver.world_size > 1:
             return True
         value = _number(loss)
         if not math.isfinite(value):
@@ -173,22 +178,22 @@ class BackwardHook(Hook):
         if micro_batches != solver.window_size:  # shorter than foreseen: the loader's end came unannounced
             torch._foreach_mul_(gradients, solver.window_size / micro_batches)
         solver.events.after_backward(solver)
-        if self._step(solver, self._clip(optimizer, gradients)):
+        if self._step(solver, self._clip(solver, gradients)):
             solver.total_updates += 1
             solver.events.after_step(solver)
         optimizer.zero_grad(set_to_none=True)
 
-    def _clip(self, optimizer: Any, gradients: list[torch.Tensor]) -> torch.Tensor | None:
+    def _clip(self, solver: BaseSolver, gradients: list[torch.Tensor]) -> torch.Tensor | None:
         """Clip the gradient; returns a norm that is finite exactly when the gradient is, None where nobody asks."""
-        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        parameters = [parameter for group in solver.optimizer.param_groups for parameter in group["params"]]
         dense = [gradient.coalesce().values() if gradient.is_sparse else gradient for gradient in gradients]
         if self.cfg.gradient_clip > 0:
-            norm = get_total_norm(dense)
+            norm = solver.strategy.gradient_norm(dense)
             any_sparse = any(gradient.is_sparse for gradient in gradients)
             clip_grads_with_norm_(parameters, self.cfg.gradient_clip, norm, foreach=False if any_sparse else None)
             return norm
         # The largest element is as good to tell, and does not overflow where the sum of squares would.
-        return get_total_norm(dense, math.inf) if self.cfg.on_nonfinite != "ignore" else None
+        return solver.strategy.gradient_norm(dense, math.inf) if self.cfg.on_nonfinite != "ignore" else None
 
     def _step(self, solver: BaseSolver, norm: torch.Tensor | None) -> bool:
         """Step the optimizer unless the gradient is not finite; whether the weights moved, as far as is known."""
@@ -215,7 +220,7 @@ class BackwardHook(Hook):
 
     def _can_leave_out_on_device(self, solver: BaseSolver) -> bool:
         fused = all(group.get("fused") for group in solver.optimizer.param_groups)
-        return fused and solver.device.type != "cpu"
+        return fused and solver.device.type != "cpu" and not solver.strategy.sharded
 
     def _step_on_device(self, optimizer: Any, norm: torch.Tensor) -> None:
         """A fused optimizer takes `found_inf` as GradScaler gives it: 1 leaves the update out, without the host."""

@@ -23,6 +23,7 @@ from scepter_core import (
     hookimpl,
     hookspec,
     read_checkpoint,
+    remove_unlisted_parts,
 )
 
 FOLDER = "checkpoints"
@@ -126,7 +127,8 @@ class CheckpointHook(Hook):
         self._decided = 0
         if solver.resume_from is None or self._first is not self:
             return
-        path = find_checkpoint(solver.work_dir, solver.resume_from, self.logger.warning)
+        wanted = partial(find_checkpoint, solver.work_dir, solver.resume_from, self.logger.warning)
+        path = solver.processes.of_first(wanted)
         if path is None:
             self.logger.info("no checkpoint in %s: a fresh start", solver.work_dir)
             return
@@ -245,16 +247,18 @@ class CheckpointHook(Hook):
     def _save(self, solver: BaseSolver, kind: str) -> None:
         folder = solver.file_system.join(solver.work_dir, FOLDER)
         if self._first._writer is None:
-            self._first._writer = Writer(solver.file_system)
-            solver.file_system.remove_temporaries(folder)  # of a writer that was killed; none is at work yet
+            self._first._writer = Writer(solver.file_system, solver.strategy)
+            if solver.rank == 0:
+                solver.file_system.remove_temporaries(folder)  # of a writer that was killed; none is at work yet
         self._first._writer.wait()
         self._announce(solver)  # before this save removes an older file
         label = kind if kind in ("best", "last") else str(solver.train_steps)
         path = self._path(solver, label)
         remove_old = partial(self._remove_old, solver.file_system, folder, solver.train_steps)
-        self._first._writer.write(
-            path, kind, solver.save_checkpoint(), remove_old, in_background=self.cfg.async_
-        )
+        state = solver.save_checkpoint()  # in every process: some of it only all know together
+        if solver.rank != 0 and not solver.strategy.sharded:
+            return
+        self._first._writer.write(path, kind, state, remove_old, in_background=self.cfg.async_)
         if not self.cfg.async_:
             self._announce(solver)
 
@@ -273,12 +277,15 @@ class CheckpointHook(Hook):
             solver.events.on_checkpoint(solver, path, kind)
 
     def _remove_old(self, files: FileSystem, folder: str, step: int) -> None:
-        """KEEP_LAST: after the new file is whole, never before.
+        """What the new file takes the place of, and KEEP_LAST: after it is whole, never before.
 
         Files beyond `step` are of a branch that the run left when it went back to an earlier checkpoint: they go first.
         """
-        if self.cfg.keep_last <= 0:
-            return
+        if self.cfg.keep_last > 0:
+            self._remove_older(files, folder, step)
+        remove_unlisted_parts(folder)
+
+    def _remove_older(self, files: FileSystem, folder: str, step: int) -> None:
         own = re.compile(re.escape(self.cfg.save_name_prefix) + r"-(\d+)" + re.escape(SUFFIX))
         steps = [int(match[1]) for name in files.listdir(folder) if (match := own.fullmatch(name))]
         steps.sort(key=lambda number: (number <= step, number))

@@ -8,7 +8,7 @@ from typing import Any, BinaryIO
 
 import torch
 
-from scepter_core import FileSystem, RunError
+from scepter_core import FileSystem, RunError, Strategy
 
 
 def snapshot(state: Any) -> Any:
@@ -24,8 +24,9 @@ def _copy(value: Any, copies: dict[tuple[Any, ...], torch.Tensor]) -> Any:
         if value.layout is not torch.strided:
             return value.detach().to("cpu", copy=True)
         kind = (value.dtype, value.is_conj(), value.is_neg())
-        place = (value.device, value.data_ptr(), value.shape, value.stride(), kind)
-        if value.numel() == 0 or place not in copies:
+        own = value.to_local() if hasattr(value, "to_local") else value  # of a DTensor, the part that is here
+        place = (value.device, own.data_ptr(), value.shape, value.stride(), kind)
+        if own.numel() == 0 or place not in copies:
             copies[place] = value.detach().to("cpu", copy=True)
         return copies[place]
     if isinstance(value, Mapping):
@@ -68,10 +69,11 @@ class Writer:
 
     Args:
         file_system: where the files are.
+        strategy: knows which process writes what.
     """
 
-    def __init__(self, file_system: FileSystem) -> None:
-        self.file_system = file_system
+    def __init__(self, file_system: FileSystem, strategy: Strategy) -> None:
+        self.file_system, self.strategy = file_system, strategy
         self._thread: threading.Thread | None = None
         self._failure: tuple[str, Exception] | None = None
         self._done: list[tuple[str, str]] = []
@@ -101,7 +103,10 @@ class Writer:
 
     def _run(self, path: str, kind: str, state: Mapping[str, Any], then: Callable[[], None]) -> None:
         try:
-            self.file_system.write_atomic(path, lambda file: _save(state, file))
+            whole = self.strategy.write_parts(path, state)
+            if whole is None:
+                return  # another process writes the file
+            self.file_system.write_atomic(path, lambda file: _save(whole, file))
             then()
         except Exception as error:  # of any kind: in a thread nobody else would hear of it
             self._failure = (path, error)

@@ -14,7 +14,7 @@ from scepter_log.record import LogEvents, LogRecord, clock, number, rate, to_jso
 
 if TYPE_CHECKING:
     from scepter_core import BaseSolver
-    from scepter_log.window import Window
+    from scepter_log.window import Reading, Window
 
 MODES = ("train", "eval", "test")
 
@@ -51,9 +51,10 @@ class LogHook(Hook):
         super().__init__(cfg, logger)
         self._interval: int = cfg.LOG_INTERVAL
         self._show_memory: bool = cfg.SHOW_GPU_MEM
-        self._window: Window | None = None  # None where this process, or this hook, shows no iterations
+        self._window: Window | None = None  # None where this hook shows no iterations
         self._file: MetricsFile | None = None  # None on processes that write nothing
         self._loaded: dict[str, Any] = {}
+        self._loaded_windows: list[dict[str, Any]] = []
         self._writes: dict[str, bool] = {}  # by mode, whether its epochs are this hook's to write
         self._began = self._started = time.perf_counter()
         self._steps_before = 0
@@ -61,12 +62,10 @@ class LogHook(Hook):
     def before_solve(self, solver: BaseSolver) -> None:
         """Find the file that the run's LogHooks share, and go on where the checkpoint, if any, left off."""
         self._started, self._steps_before = time.perf_counter(), solver.train_steps
-        if solver.rank != 0:
-            return
         hooks = {mode: _log_hooks(solver, mode) for mode in MODES}
         everyone = [hook for mode in MODES for hook in hooks[mode]] or [self]
         self._writes = {mode: (hooks[mode] or everyone)[0] is self for mode in MODES}
-        if everyone[0]._file is None:
+        if everyone[0]._file is None and solver.rank == 0:
             path = solver.file_system.join(solver.work_dir, "metrics.jsonl")
             everyone[0]._file = MetricsFile(solver.file_system, path)
             if solver.has("train") and not any("length" in hook._loaded for hook in everyone):
@@ -79,9 +78,9 @@ class LogHook(Hook):
             from scepter_log.window import Window
 
             self._window = Window()
-            if "window" in self._loaded:
-                self._window.load_state_dict(self._loaded["window"])
-        self._loaded = {}
+            if self._loaded_windows:
+                self._window.load_state_dict(*self._loaded_windows)
+        self._loaded, self._loaded_windows = {}, []
 
     def before_epoch(self, solver: BaseSolver) -> None:
         """A window never reaches over an epoch's border."""
@@ -97,23 +96,24 @@ class LogHook(Hook):
         window = self._window
         if window is None:
             return
-        window.add(solver.iter_outputs, solver.batch_size)
+        stands_in = solver.batch_size == 0 and solver.world_size > 1  # for a share that this process has not
+        window.add({} if stands_in else solver.iter_outputs, solver.batch_size)
         window.data_seconds += solver.data_time
         due = (solver.iter + 1) % self._interval == 0 or solver.is_last_iter
         # Read first: on an accelerator the time of the steps is spent where the device is waited for.
-        read = window.read() if due else None
+        read = window.read(solver.processes.gather) if due else None
         window.seconds += solver.data_time + time.perf_counter() - self._began
         if read is not None:
-            self._show_window(solver, window, *read, done=solver.iter + 1)
+            self._show_window(solver, window, read, done=solver.iter + 1)
 
     def after_all_iter(self, solver: BaseSolver) -> None:
         """Show what is left where a loop of a solver's own did not say which iteration was the last."""
         window = self._window
         if window is not None and window.steps:
             began = time.perf_counter()
-            read = window.read()
+            read = window.read(solver.processes.gather)
             window.seconds += time.perf_counter() - began
-            self._show_window(solver, window, *read, done=solver.iter)
+            self._show_window(solver, window, read, done=solver.iter)
 
     def on_metrics(self, solver: BaseSolver, mode: str, metrics: Mapping[str, Any]) -> None:
         """Show a mode's epoch, once in the run."""
@@ -132,24 +132,28 @@ class LogHook(Hook):
             self._file.close()
 
     def state_dict(self) -> dict[str, Any]:
-        """The window so far, and the length of metrics.jsonl that belongs to it."""
-        state: dict[str, Any] = {}
-        if self._file is not None:
-            state["length"] = self._file.length()
-        if self._window is not None:
-            state["window"] = self._window.state_dict()
-        return state
+        """The length of metrics.jsonl."""
+        return {"length": self._file.length()} if self._file is not None else {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Keep `state` until before_solve knows the file."""
         self._loaded = dict(state)
 
+    def rank_state_dict(self) -> dict[str, Any]:
+        """The window so far."""
+        return {"window": self._window.state_dict()} if self._window is not None else {}
+
+    def load_rank_state_dicts(self, states: list[dict[str, Any]]) -> None:
+        """Keep the windows until before_solve."""
+        self._loaded_windows = [state["window"] for state in states if "window" in state]
+
     def _show_window(
-        self, solver: BaseSolver, window: Window, now: dict[str, float], means: dict[str, float], *, done: int
+        self, solver: BaseSolver, window: Window, read: Reading, *, done: int
     ) -> None:
         """Log what `window` holds, as of the `done`-th iteration of the epoch, and begin the next one."""
+        now, means, samples = read
         rates = {name: float(value) for name, value in solver.collect_log_vars().items()}
-        timing = self._timing(solver, window, done)
+        timing = self._timing(solver, window, samples, done)
         total = solver.total_steps if solver.mode == "train" else -1
         # Within after_iter the run's count does not include this iteration yet; `iter` tells the two apart.
         run = solver.total_iter + done - solver.iter
@@ -171,14 +175,14 @@ class LogHook(Hook):
         window.clear()
         self._emit(solver, solver.mode, "iter", {**means, **rates}, timing)
 
-    def _timing(self, solver: BaseSolver, window: Window, done: int) -> dict[str, float]:
+    def _timing(self, solver: BaseSolver, window: Window, samples: int, done: int) -> dict[str, float]:
         iteration = window.seconds / window.steps
         data = window.data_seconds / window.steps
         elapsed = time.perf_counter() - self._started
         timing = {
             "data_time": data,
             "step_time": max(iteration - data, 0.0),
-            "throughput": window.samples * solver.world_size / max(window.seconds, 1e-9),
+            "throughput": samples / max(window.seconds, 1e-9),
             "elapsed": elapsed,
         }
         steps = solver.train_steps - self._steps_before

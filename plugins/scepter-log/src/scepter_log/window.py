@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -11,6 +11,30 @@ from torch import Tensor
 from scepter_core import as_scalar
 
 FOLD = 64  # steps whose values are kept singly before they become a sum, so that a long window stays small
+
+
+class Reading(NamedTuple):
+    """The last iteration's values and the means, by name, and the samples that they are of."""
+
+    now: dict[str, float]
+    means: dict[str, float]
+    samples: int
+
+
+def alone(value: Any) -> list[Any]:
+    """What a single process gathers."""
+    return [value]
+
+
+def add_up(parts: Iterable[tuple[Mapping[str, float], Mapping[str, int]]]) -> tuple[dict[str, float], dict[str, int]]:
+    """The sums and weights of several processes as those of one."""
+    sums: dict[str, float] = {}
+    weights: dict[str, int] = {}
+    for some_sums, some_weights in parts:
+        for name, value in some_sums.items():
+            sums[name] = sums[name] + value if name in sums else value
+            weights[name] = weights.get(name, 0) + some_weights[name]
+    return sums, weights
 
 
 class Window:
@@ -64,10 +88,24 @@ class Window:
                 recent[name] = [scalar]
             weights[name] = weights.get(name, 0) + weight
 
-    def read(self) -> tuple[dict[str, float], dict[str, float]]:
-        """The last iteration's values and the means, by name."""
+    def read(self, gather: Callable[[Any], list[Any]] = alone) -> Reading:
+        """What the window holds, over all processes; every one has to ask.
+
+        Args:
+            gather: from what this process has to a list of what all have.
+        """
         now, sums = self._read_sums()
-        return now, {name: value / self._weights[name] for name, value in sums.items()}
+        told = gather((now, self._weight, sums, self._weights, self.samples))
+        last_sums, last_weights = add_up(({name: value * weight for name, value in values.items()},
+                                          dict.fromkeys(values, weight)) for values, weight, *_ in told)
+        if len(told) == 1:  # not through a product and a quotient
+            last_sums, last_weights = now, dict.fromkeys(now, 1)
+        all_sums, all_weights = add_up((some, weights) for _, _, some, weights, _ in told)
+        return Reading(
+            {name: value / last_weights[name] for name, value in last_sums.items()},
+            {name: value / all_weights[name] for name, value in all_sums.items()},
+            sum(samples for *_, samples in told),
+        )
 
     def state_dict(self) -> dict[str, Any]:
         """The window in plain numbers; reads the device."""
@@ -82,13 +120,14 @@ class Window:
             "now": now,
         }
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on with the window that `state_dict` gave."""
+    def load_state_dict(self, *states: Mapping[str, Any]) -> None:
+        """Go on with the windows that `state_dict` gave, in one process or several."""
         self.clear()
-        self.steps, self.samples = state["steps"], state["samples"]
-        self.data_seconds, self.seconds = state["data_seconds"], state["seconds"]
-        self._number_sums, self._weights = dict(state["sums"]), dict(state["weights"])
-        self._now = dict(state["now"])
+        first = states[0]
+        self.steps, self.samples = first["steps"], sum(state["samples"] for state in states)
+        self.data_seconds, self.seconds = first["data_seconds"], first["seconds"]
+        self._number_sums, self._weights = add_up((state["sums"], state["weights"]) for state in states)
+        self._now = dict(first["now"])
 
     def _read_sums(self) -> tuple[dict[str, float], dict[str, float]]:
         self._fold()

@@ -141,7 +141,10 @@ class ByPosition(Schedule):
         if isinstance(scheduler, CosineAnnealingLR):
             return End("T_MAX", scheduler.T_max, scheduler.T_max, "the rate rises again")
         if isinstance(scheduler, PolynomialLR):
-            return End("TOTAL_ITERS", scheduler.total_iters, scheduler.total_iters, "the rate is 0")
+            key = "END_EPOCH" if hasattr(scheduler, "end_epoch") else "TOTAL_ITERS"  # LinoPolyLR's name of it
+            return End(key, scheduler.total_iters, scheduler.total_iters, "the rate is 0")
+        if getattr(scheduler, "decay_mode", "none") != "none":  # StepAnnealingLR
+            return End("TOTAL_STEPS", scheduler.total_steps, scheduler.total_steps, "the lowest rate stands")
         if isinstance(scheduler, OneCycleLR):
             last = scheduler.total_steps - 1 if whole else scheduler.total_steps
             return End("TOTAL_STEPS", scheduler.total_steps, last, "the last rate stands")

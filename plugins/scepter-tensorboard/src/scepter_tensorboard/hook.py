@@ -54,9 +54,10 @@ class TensorboardLogHook(Hook):
     def __init__(self, cfg: Any, logger: Any = None) -> None:
         super().__init__(cfg, logger)
         self._interval: int = cfg.LOG_INTERVAL
-        self._window: Window | None = None  # None where this process, or this hook, writes no iterations
+        self._window: Window | None = None  # None where this hook writes no iterations
         self._log: EventLog | None = None  # None on processes that write nothing
         self._loaded: dict[str, Any] = {}
+        self._loaded_windows: list[dict[str, Any]] = []
         self._writes: frozenset[str] = frozenset()  # the modes whose epochs are this hook's to write
         self._named: set[str] = set()  # outputs that were said to be left out
 
@@ -76,13 +77,11 @@ class TensorboardLogHook(Hook):
 
     def before_solve(self, solver: BaseSolver) -> None:
         """Find the event files, which hooks of one folder share, and go on where the checkpoint, if any, left off."""
-        if solver.rank != 0:
-            return
         by_mode = {mode: _hooks_of(solver, mode) for mode in MODES}
         everyone = [hook for hooks in by_mode.values() for hook in hooks]
         self._writes = frozenset(mode for mode in MODES if self in (by_mode[mode] or everyone[:1]))
         self._named = everyone[0]._named
-        if self._log is None:
+        if self._log is None and solver.rank == 0:
             folder = _folder(self.cfg, solver.work_dir)
             self._log = _shared_log(
                 solver, folder, [hook for hook in everyone if _folder(hook.cfg, solver.work_dir) == folder]
@@ -91,14 +90,15 @@ class TensorboardLogHook(Hook):
             from scepter_tensorboard.window import Window
 
             self._window = Window(self._name_skipped)
-            if "window" in self._loaded:
-                self._window.load_state_dict(self._loaded["window"])
+            if self._loaded_windows:
+                self._window.load_state_dict(*self._loaded_windows)
 
     def after_iter(self, solver: BaseSolver) -> None:
         """Take the outputs in; at the interval and at the epoch's end, read and write them."""
         if self._window is None:
             return
-        self._window.add(solver.iter_outputs, solver.batch_size)
+        stands_in = solver.batch_size == 0 and solver.world_size > 1  # for a share that this process has not
+        self._window.add({} if stands_in else solver.iter_outputs, solver.batch_size)
         if (solver.iter + 1) % self._interval == 0 or solver.is_last_iter:
             self._write_window(solver)
 
@@ -118,21 +118,24 @@ class TensorboardLogHook(Hook):
             self._log.close()
 
     def state_dict(self) -> dict[str, Any]:
-        """The window so far, and the lengths of the event files that belong to it."""
-        state: dict[str, Any] = {}
-        if self._log is not None:
-            state["log"] = self._log.state_dict()
-        if self._window is not None:
-            state["window"] = self._window.state_dict()
-        return state
+        """The lengths of the event files."""
+        return {"log": self._log.state_dict()} if self._log is not None else {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Keep `state` until before_solve knows the folder."""
         self._loaded = dict(state)
 
+    def rank_state_dict(self) -> dict[str, Any]:
+        """The window so far."""
+        return {"window": self._window.state_dict()} if self._window is not None else {}
+
+    def load_rank_state_dicts(self, states: list[dict[str, Any]]) -> None:
+        """Keep the windows until before_solve."""
+        self._loaded_windows = [state["window"] for state in states if "window" in state]
+
     def _write_window(self, solver: BaseSolver) -> None:
         if self._window is not None:
-            self._write(solver, "train/iter", {**self._window.means(), **solver.collect_log_vars()})
+            self._write(solver, "train/iter", {**self._window.means(solver.processes.gather), **solver.collect_log_vars()})
             self._window.clear()
 
     def _write(self, solver: BaseSolver, group: str, values: Mapping[str, Any]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -12,6 +12,17 @@ from torch import Tensor
 FOLD = 64  # steps whose values are held singly before they become a sum, so that a long window stays small
 
 _NO_NUMBERS = frozenset((torch.bool, torch.complex32, torch.complex64, torch.complex128))
+
+
+def add_up(parts: Iterable[tuple[Mapping[str, float], Mapping[str, int]]]) -> tuple[dict[str, float], dict[str, int]]:
+    """The sums and weights of several processes as those of one."""
+    sums: dict[str, float] = {}
+    weights: dict[str, int] = {}
+    for some_sums, some_weights in parts:
+        for name, value in some_sums.items():
+            sums[name] = sums[name] + value if name in sums else value
+            weights[name] = weights.get(name, 0) + some_weights[name]
+    return sums, weights
 
 
 class Window:
@@ -55,19 +66,24 @@ class Window:
                 continue
             self._weights[name] = self._weights.get(name, 0) + weight
 
-    def means(self) -> dict[str, float]:
-        """By name, the mean over the iterations that gave it."""
-        return {name: value / self._weights[name] for name, value in self._read().items()}
+    def means(self, gather: Callable[[Any], list[Any]]) -> dict[str, float]:
+        """By name, the mean over the iterations that gave it, of all processes; every one has to ask.
+
+        Args:
+            gather: from what this process has to a list of what all have.
+        """
+        sums, weights = add_up(gather((self._read(), self._weights)))
+        return {name: value / weights[name] for name, value in sums.items()}
 
     def state_dict(self) -> dict[str, Any]:
         """The window in plain numbers; reads the device."""
         return {"steps": self.steps, "sums": self._read(), "weights": dict(self._weights)}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on with the window that `state_dict` gave."""
+    def load_state_dict(self, *states: Mapping[str, Any]) -> None:
+        """Go on with the windows that `state_dict` gave, in one process or several."""
         self.clear()
-        self.steps = state["steps"]
-        self._number_sums, self._weights = dict(state["sums"]), dict(state["weights"])
+        self.steps = states[0]["steps"]
+        self._number_sums, self._weights = add_up((state["sums"], state["weights"]) for state in states)
 
     def _read(self) -> dict[str, float]:
         """The sums, read together: one transfer a device."""

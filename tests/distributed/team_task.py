@@ -1,0 +1,106 @@
+"""The task that several processes share: a perceptron of two hundred numbers, and hooks that make trouble."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import torch
+from torch import nn
+
+from scepter_core import DATASETS, HOOKS, MODELS, Hook, HookConfig
+
+
+def _points(size: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    x = torch.randn(size, 8, generator=torch.Generator().manual_seed(seed))
+    w = torch.randn(8, 3, generator=torch.Generator().manual_seed(99))
+    return x, (x @ w).argmax(1)
+
+
+@DATASETS.register_class()
+class Points(torch.utils.data.Dataset):
+    def __init__(self, size: int = 37, seed: int = 0) -> None:
+        self.x, self.y = _points(size, seed)
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __getitem__(self, index: int) -> dict[str, torch.Tensor]:
+        return {"x": self.x[index], "y": self.y[index]}
+
+
+@DATASETS.register_class()
+class PointStream(torch.utils.data.IterableDataset):
+    """The same from front to back; with OWN, each process takes its own part."""
+
+    def __init__(self, size: int = 37, seed: int = 0, own: bool = False) -> None:
+        self.x, self.y = _points(size, seed)
+        self.splits_by_rank = own
+
+    def __iter__(self):
+        first, step = 0, 1
+        if self.splits_by_rank and torch.distributed.is_initialized():
+            first, step = torch.distributed.get_rank(), torch.distributed.get_world_size()
+        for index in range(first, len(self.x), step):
+            yield {"x": self.x[index], "y": self.y[index]}
+
+
+@MODELS.register_class()
+class Perceptron(nn.Module):
+    """A buffer that training moves, tied entries, and a dropout that is off by default."""
+
+    def __init__(self, width: int = 12, drop: float = 0.0) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList([nn.Linear(8, 8), nn.Linear(8, 8)])
+        self.drop = nn.Dropout(drop)
+        self.head = nn.Sequential(nn.Linear(8, width), nn.ReLU(), nn.Linear(width, 3))
+        self.register_buffer("seen", torch.zeros((), dtype=torch.int64))
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> dict[str, torch.Tensor]:
+        if self.training:
+            self.seen += 1
+        for block in self.blocks:
+            x = x + self.drop(torch.tanh(block(x)))
+        logits = self.head(x)
+        return {"loss": nn.functional.cross_entropy(logits, y), "logits": logits}
+
+
+@HOOKS.register_class()
+class Trouble(Hook):
+    """At one training step of one process, something happens; not again after a restart."""
+
+    class Config(HookConfig):
+        what: str
+        at: int = 8
+        who: int = 1
+
+    def after_iter(self, solver) -> None:
+        cfg = self.cfg
+        if not solver.is_train_mode or (solver.train_steps, solver.rank) != (cfg.at, cfg.who) or solver.processes.place.restarts:
+            return
+        if cfg.what == "raise":
+            raise ValueError("no more")
+        if cfg.what == "hang":
+            time.sleep(600)
+        if cfg.what == "exit":
+            os._exit(7)
+        if cfg.what == "slow":
+            time.sleep(0.5)
+        os.kill(os.getpid(), {"kill": signal.SIGKILL, "term": signal.SIGTERM, "save": signal.SIGUSR1}[cfg.what])
+
+
+@HOOKS.register_class()
+class Told(Hook):
+    """Prints the process ids of all, once, and slows the steps down so that a test can act among them."""
+
+    class Config(HookConfig):
+        pause: float = 0.05
+
+    def before_solve(self, solver) -> None:
+        pids = solver.processes.gather(os.getpid())
+        if solver.rank == 0:
+            print("pids", *pids, flush=True)
+
+    def after_iter(self, solver) -> None:
+        time.sleep(self.cfg.pause)
