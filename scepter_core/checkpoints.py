@@ -14,6 +14,9 @@ FORMAT = 1  # of the layout that `solver.state` writes
 FOLDER = "checkpoints"
 SUFFIX = ".pth"
 PARTS = ".shards"  # ending of the folders beside such a file that hold the parts of its tensors
+_IS_FOLDER = 0x10  # DOS's attribute: torch's reader goes by it, and leaves the record's memory as it finds it
+# The one thing that torch's restricted unpickler makes as large as a number in the file says, however small the file.
+_BUFFER = b"\nbytearray\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,35 +117,52 @@ def _describe(path: str) -> CheckpointInfo:
         state = _load(path, mmap=True)
         position = state["position"]
         size += sum(part for part, _ in state.get("shards", {"files": {}})["files"].values())
-        step = state["total_iter"]["train"]
+        step = int(state["total_iter"]["train"])
         return CheckpointInfo(
             path,
             size,
             step=step,
-            epoch=state["epoch"],
-            updates=state["total_updates"],
+            epoch=int(state["epoch"]),
+            updates=int(state["total_updates"]),
             position=(step, not position["in_epoch"], -len(position["pending"]), position["closing"] is None),
-            metrics=state["metrics"]["epoch_outputs"],
+            metrics={
+                mode: {name: float(value) for name, value in outputs.items()}
+                for mode, outputs in state["metrics"]["epoch_outputs"].items()
+            },
         )
-    except (RunError, KeyError, TypeError) as error:
+    except (RunError, KeyError, TypeError, ValueError, AttributeError) as error:
         return CheckpointInfo(path, size, str(error) if isinstance(error, RunError) else "not one of this engine's")
 
 
 def damage_of(path: str) -> str | None:
     """What is wrong with the file as a file: every record of the archive carries a checksum, and all are verified."""
     file = Path(path)
-    if not file.is_file():
-        return "there is no such file"
-    if file.stat().st_size == 0:
-        return "the file is empty"
     try:
+        if not file.is_file():
+            return "there is no such file"
+        if file.stat().st_size == 0:
+            return "the file is empty"
         with zipfile.ZipFile(file) as archive:
-            if any(record.compress_type != zipfile.ZIP_STORED for record in archive.infolist()):
-                return "not a checkpoint: its records are compressed"
-            broken = archive.testzip()
-    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError, EOFError) as error:
+            return _damage_within(archive, file.stat().st_size)
+    except Exception as error:  # zipfile raises whatever a strange archive leads it to
         return f"it is damaged or no checkpoint ({error})"
-    return f"it is damaged (checksum of {broken})" if broken else None
+
+
+def _damage_within(archive: zipfile.ZipFile, size: int) -> str | None:
+    records = archive.infolist()
+    if any(record.compress_type != zipfile.ZIP_STORED for record in records):
+        return "not a checkpoint: its records are compressed"
+    if any(record.external_attr & _IS_FOLDER for record in records):
+        return "it is damaged (a record that says it is a folder)"
+    if sum(record.file_size for record in records) > size:
+        return "not a checkpoint: its records are larger than the file"
+    broken = archive.testzip()
+    if broken is not None:
+        return f"it is damaged (checksum of {broken})"
+    pickles = [record for record in records if record.filename.lower().endswith("data.pkl")]
+    if any(_BUFFER in archive.read(record) for record in pickles):
+        return "not a checkpoint: it asks for memory that it does not fill"
+    return None
 
 
 def _load(path: str, *, mmap: bool) -> dict[str, Any]:

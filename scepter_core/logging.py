@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from contextlib import suppress
 from logging.handlers import MemoryHandler
 from pathlib import Path
 
@@ -36,6 +37,27 @@ def make_logger(name: str = "scepter", *, quiet: bool = False) -> logging.Logger
     return logger
 
 
+class _Lines(logging.FileHandler):
+    """Appends lines. A disk that takes no more is said once: no run ends for want of its log."""
+
+    def __init__(self, path: str, logger: logging.Logger) -> None:
+        super().__init__(path, encoding="utf-8")
+        self._logger, self._is_said = logger, False
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Called inside the `except` of a line that could not be written."""
+        error = sys.exc_info()[1]
+        if not isinstance(error, OSError):
+            super().handleError(record)
+        elif not self._is_said:
+            self._is_said = True
+            self._logger.warning("cannot write the log %s: %s; the run goes on", self.baseFilename, error.strerror)
+
+    def close(self) -> None:
+        with suppress(OSError):  # what was said already
+            super().close()
+
+
 class LogFile:
     """The log file of a run.
 
@@ -53,7 +75,7 @@ class LogFile:
     def open(self) -> None:
         """Create the file, or go on at its end, beginning with the lines that waited."""
         Path(self.path).parent.mkdir(parents=True, exist_ok=True)
-        self._file = logging.FileHandler(self.path, encoding="utf-8")
+        self._file = _Lines(self.path, self.logger)
         self._file.setFormatter(logging.Formatter(FORMAT, "%Y-%m-%d %H:%M:%S"))
         self._waiting.setTarget(self._file)
         self._waiting.close()  # hands its lines over

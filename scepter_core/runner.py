@@ -17,6 +17,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from scepter_core.checkpoints import FOLDER, find_checkpoint, has_checkpoints, read_checkpoint
+from scepter_core.config.section import sections
 from scepter_core.errors import ConfigError, FailedElsewhere, Problem, Stopped
 from scepter_core.registry import SOLVERS
 from scepter_core.runconfig import RunConfig, load_config
@@ -140,6 +141,7 @@ def fast_dev_run(
     settings: Any = cfg.solver
     with tempfile.TemporaryDirectory(prefix="scepter-") as folder:
         settings.work_dir, settings.resume_from = folder, None
+        _keep_inside(settings, folder)
         state: dict[str, Any] = {}
         for steps in (2, 4) if settings.trains else (2,):
             settings.max_steps = steps
@@ -158,6 +160,13 @@ def fast_dev_run(
     return solver
 
 
+def _keep_inside(settings: Any, folder: str) -> None:
+    """Give every LOG_DIR that is written in the configuration a place in `folder`."""
+    logging_ones = (section for section in sections(settings) if section.have("LOG_DIR"))
+    for number, section in enumerate(logging_ones):
+        section.LOG_DIR = str(Path(folder, f"log_dir-{number}"))
+
+
 def _save(state: dict[str, Any], file: BinaryIO) -> None:
     import torch
 
@@ -166,8 +175,11 @@ def _save(state: dict[str, Any], file: BinaryIO) -> None:
 
 def _refuse_where_nothing_can_be_written(work_dir: str) -> None:
     there = Path(work_dir).absolute()
-    while not there.exists() and there != there.parent:
-        there = there.parent
+    try:
+        while not there.exists() and there != there.parent:
+            there = there.parent
+    except OSError as error:
+        raise ConfigError([Problem(f"cannot be a folder: {error}", path="SOLVER.WORK_DIR", found=work_dir)]) from error
     if there.is_dir() and os.access(there, os.W_OK | os.X_OK):
         return
     what = "may not be written to" if there.is_dir() else "is not a folder"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
+from pathlib import PurePath
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
@@ -191,6 +192,21 @@ class SolverConfig(Named):
     train_hooks: Annotated[list[Section], NamedThing("hooks")] = []
     eval_hooks: Annotated[list[Section], NamedThing("hooks")] = []
     test_hooks: Annotated[list[Section], NamedThing("hooks")] = []
+
+    @field_validator("work_dir", "resume_from", "log_file")
+    @classmethod
+    def _is_a_path(cls, path: str | None) -> str | None:
+        if path is not None and "\0" in path:
+            raise ValueError("must be a path, which has no NUL character")
+        return path
+
+    @field_validator("log_file")
+    @classmethod
+    def _stays_in_work_dir(cls, path: str | None) -> str | None:
+        file = PurePath(path or "std_log.txt")
+        if file.is_absolute() or ".." in file.parts or not file.name:
+            raise ValueError("must be a file in WORK_DIR: a relative path without ..")
+        return path
 
     @model_validator(mode="after")
     def _training_has_an_end(self) -> SolverConfig:

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
+settings.register_profile("long", max_examples=10_000)  # a hundred times the default
 TASKS = Path(__file__).with_name("tasks.py")
 
 

@@ -283,3 +283,64 @@ class SharedStream(torch.utils.data.IterableDataset):
         first, step = (worker.id, worker.num_workers) if worker else (0, 1)
         for _ in range(first, self.size, step):
             yield {"x": torch.tensor(1.0)}
+
+
+@MODELS.register_class()
+class PlainDropNet(nn.Module):
+    """As NormDropNet, for batches of one row too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Linear(8, 2))
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"loss": nn.functional.cross_entropy(self.net(x), y)}
+
+
+@DATASETS.register_class()
+class BufferedStream(torch.utils.data.IterableDataset):
+    """Noisy rows, shared over the workers and shuffled in a small buffer; goes on where its state says.
+
+    Args:
+        size: rows of an epoch.
+        log: a file that gets the number of every row that is read, one a line.
+        keep: what the state is besides: `plain`, or `object`, which no checkpoint takes.
+    """
+
+    def __init__(self, size: int = 11, log: str | None = None, keep: str = "plain") -> None:
+        self.size, self.log, self.keep = size, log, keep
+        self.read, self.buffer = 0, []
+
+    def _rows(self):
+        worker = torch.utils.data.get_worker_info()
+        return range(worker.id, self.size, worker.num_workers) if worker else range(self.size)
+
+    def __iter__(self):
+        for number in self._rows()[self.read :]:
+            self.read += 1
+            if self.log:
+                with open(self.log, "a", encoding="utf-8") as file:
+                    file.write(f"{number}\n")
+            self.buffer.append(number)
+            if len(self.buffer) == 3:
+                yield self._row(self.buffer.pop(random.randrange(3)))
+        while self.buffer:
+            yield self._row(self.buffer.pop(int(torch.randint(len(self.buffer), ()))))
+        self.read = 0
+
+    def _row(self, number: int) -> dict[str, torch.Tensor]:
+        noise = random.random() + float(np.random.rand())
+        return {"x": torch.full((4,), number / 10) + torch.rand(4) + noise, "y": torch.tensor(number % 2)}
+
+    def state_dict(self):
+        return {"read": self.read, "buffer": self.buffer, **({} if self.keep == "plain" else {"more": object()})}
+
+    def load_state_dict(self, state) -> None:
+        self.read, self.buffer = state["read"], list(state["buffer"])
+
+
+@DATASETS.register_class()
+class ForgetfulStream(BufferedStream):
+    """The same without a state."""
+
+    state_dict = load_state_dict = None

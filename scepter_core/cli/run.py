@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -257,13 +258,14 @@ def _logger(quiet: bool) -> logging.Logger:
 
 
 def _log_the_end(config: RunConfig, error: Exception) -> None:
-    """Append what ended the run to its log, if it has one by now."""
+    """Append what ended the run to its log, if it has one by now and the disk takes it."""
     from scepter_core.errors import ScepterError
 
     solver = config.solver
     log_file = solver.get("LOG_FILE")
-    path = Path(solver.get("WORK_DIR"), log_file) if log_file else None
-    if path is not None and path.is_file():
-        text = message_of(error) if isinstance(error, ScepterError) else traceback_of(error)
-        with path.open("a", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(text.rstrip() + "\n")
+    with suppress(OSError):  # the disk may be what ended the run
+        path = Path(solver.get("WORK_DIR"), log_file) if log_file else None
+        if path is not None and path.is_file():
+            text = message_of(error) if isinstance(error, ScepterError) else traceback_of(error)
+            with path.open("a", encoding="utf-8", errors="backslashreplace") as file:
+                file.write(text.rstrip() + "\n")

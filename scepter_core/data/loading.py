@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterator, Mapping
-from itertools import islice
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from scepter_core.data.sampling import EpochSampler, KeyedBatch, KeyedBatches
 from scepter_core.data.seeding import get_streams, key, seed_streams, set_streams
+from scepter_core.data.streams import StreamBatches, StreamProgress, is_filler
 
 
 class KeyedDataset(Dataset[Any]):
@@ -29,24 +29,6 @@ class KeyedDataset(Dataset[Any]):
         return self.dataset[index]
 
 
-class KeyedIterable(IterableDataset[Any]):
-    """An iterable data set whose streams are keyed by (seed, mode, epoch, worker)."""
-
-    def __init__(self, dataset: Any, *, seed: int, mode: str, rank: int, world_size: int = 1) -> None:
-        self.dataset, self.seed, self.mode, self.rank = dataset, seed, mode, rank
-        # One that knows of processes says so, and gives each its own samples; of any other, each takes every n-th.
-        self.every = 1 if getattr(dataset, "splits_by_rank", False) else world_size
-        # Shared memory, so that workers that outlive an epoch see the next one's number.
-        self.epoch = torch.ones((), dtype=torch.int64).share_memory_()  # type: ignore[no-untyped-call]
-
-    def __iter__(self) -> Iterator[Any]:
-        worker = get_worker_info()
-        seed_streams(
-            key(self.seed, self.mode, int(self.epoch), "worker", worker.id if worker else 0, self.rank)
-        )
-        yield from islice(self.dataset, self.rank, None, self.every) if self.every > 1 else self.dataset
-
-
 class LoaderData:
     """What `solver.datas[mode]` holds: a data set and the loader that makes batches of it.
 
@@ -55,6 +37,7 @@ class LoaderData:
         sampler: what gives the order: the engine's own, or that of SAMPLER; None for an iterable data set.
         batch_sampler: groups the sampler's indices; None for an iterable data set.
         loader: the torch DataLoader.
+        progress: how far an iterable data set is read; None for a map-style one.
         batch_size: samples in a full batch, of this process.
         world_size: processes that a batch of the run is divided among.
 
@@ -85,17 +68,27 @@ class LoaderData:
         self.world_size = world_size
         self.sampler: Any = None
         self.batch_sampler: KeyedBatches | None = None
+        self.progress: StreamProgress | None = None
         common: dict[str, Any] = {
-            "collate_fn": collate,
             "worker_init_fn": _leave_signals_to_the_run,
             "generator": torch.Generator().manual_seed(key(seed, mode, "loader")),
             **(options or {}),
         }
         if self.is_iterable:
-            self._iterable = KeyedIterable(dataset, seed=seed, mode=mode, rank=rank, world_size=world_size)
-            self.loader: DataLoader[Any] = DataLoader(
-                self._iterable, batch_size=batch_size, drop_last=drop_last, **common
+            self._stream = StreamBatches(
+                dataset,
+                batch_size=batch_size,
+                drop_last=drop_last,
+                collate=collate,
+                seed=seed,
+                mode=mode,
+                rank=rank,
+                world_size=world_size,
             )
+            self.loader: DataLoader[Any] = DataLoader(
+                self._stream, batch_size=None, collate_fn=_as_it_is, **common
+            )
+            self.progress = StreamProgress(self._stream, self.loader.num_workers)
         else:
             size = len(dataset) if hasattr(dataset, "__len__") else 0
             self.sampler = (
@@ -106,7 +99,9 @@ class LoaderData:
             self.batch_sampler = KeyedBatches(
                 self.sampler, batch_size, drop_last, seed=seed, mode=mode, rank=rank, world_size=world_size
             )
-            self.loader = DataLoader(KeyedDataset(dataset), batch_sampler=self.batch_sampler, **common)
+            self.loader = DataLoader(
+                KeyedDataset(dataset), batch_sampler=self.batch_sampler, collate_fn=collate, **common
+            )
 
     @property
     def dataloader(self) -> DataLoader[Any]:
@@ -153,26 +148,35 @@ class LoaderData:
     def batches(self, epoch: int, start: int = 0, offset: int | None = None) -> Iterator[tuple[Any, bool]]:
         """The batches of `epoch` (from 1) without its first `start`, each with whether it is the epoch's last.
 
-        A map-style data set begins there without reading what comes before. An iterable one is read up to there.
+        A map-style data set begins there without reading what comes before; so does an iterable one with a state, right
+        after that was loaded into `progress`. Any other iterable one is read up to there.
 
         Args:
             offset: the samples in those first batches, where batches had another size then; used by a map-style data set.
         """
-        if self.batch_sampler is not None:
+        if self.progress is not None:
+            yield from self._stream_batches(self.progress, epoch, start)
+        elif self.batch_sampler is not None:
             by_sample = offset is not None and self.batch_sampler.counts_samples
             self.batch_sampler.seek(epoch, start, offset if by_sample else None)
-            last = start + self.left(start, self.batch_sampler.offset) - 1
-            if self.iterations >= 0:
-                for number, batch in enumerate(self.loader, start):
-                    yield batch, number == last
+            if self.iterations < 0:
+                yield from _marking_the_last(iter(self.loader))
                 return
-            source: Iterator[Any] = iter(self.loader)
-        else:
-            self._iterable.epoch.fill_(epoch)
-            source = self._with_own_streams(iter(self.loader))
-            for _ in range(start):
-                next(source, None)
-        yield from _marking_the_last(source)
+            last = start + self.left(start, self.batch_sampler.offset) - 1
+            for number, batch in enumerate(self.loader, start):
+                yield batch, number == last
+
+    def _stream_batches(self, progress: StreamProgress, epoch: int, start: int) -> Iterator[tuple[Any, bool]]:
+        saved = progress.begin(epoch, start)
+        if saved is not None:
+            self.close()  # workers that were kept know nothing of it
+        self._stream.seek(epoch, saved)
+        source = self._with_own_streams(iter(self.loader))
+        batches = _marking_the_last(given for given in source if not is_filler(given))
+        for number, (given, is_last) in enumerate(batches, start if saved is not None else 0):
+            progress.passed(given)
+            if number >= start:
+                yield given.batch, is_last
 
     def _with_own_streams(self, source: Iterator[Any]) -> Iterator[Any]:
         # Read in the run's own process, an iterable data set must not see the streams that the steps draw from.
@@ -233,6 +237,11 @@ def _marking_the_last(source: Iterator[Any]) -> Iterator[tuple[Any, bool]]:
         following = next(source, missing)
         yield batch, following is missing
         batch = following
+
+
+def _as_it_is(batch: Any) -> Any:
+    """For torch's loader, which else makes tensors of what a stream's batch holds besides."""
+    return batch
 
 
 def _leave_signals_to_the_run(worker: int) -> None:

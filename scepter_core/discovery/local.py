@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -48,10 +49,14 @@ def import_local(spec: str, folder: Path) -> ModuleType:
     """
     if not (spec.endswith(".py") or "/" in spec or "\\" in spec or spec in (".", "..")):
         return _import_module(spec, folder)
-    file = (folder / Path(spec).expanduser()).resolve()
-    if file.is_dir():
-        file = file / "__init__.py"
-    if not file.is_file():
+    try:
+        file = (folder / Path(spec).expanduser()).resolve()
+        if file.is_dir():
+            file = file / "__init__.py"
+        exists = file.is_file()
+    except (OSError, ValueError, RuntimeError) as error:  # too long a name, a NUL in it, a home that is nobody's
+        raise ConfigError(f"no such file: {spec!r} ({error})") from error
+    if not exists:
         raise ConfigError(f"no such file: {file} (for {spec})")
     return _import_file(file, spec)
 
@@ -70,8 +75,8 @@ def forget_local(keep: Collection[Path]) -> None:
     Args:
         keep: the files (or package folders) that stay.
     """
-    kept = {path.resolve() for path in keep}
-    kept |= {path / "__init__.py" for path in kept if path.is_dir()}
+    kept = {path.resolve() for path in keep if "\0" not in str(path)}
+    kept |= {path / "__init__.py" for path in kept if os.path.isdir(path)}  # noqa: PTH112  # no error for an odd name
     gone = {name for name, local in _locals.items() if local.file not in kept}
     for name in gone:
         del _locals[name]

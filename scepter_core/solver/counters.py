@@ -61,12 +61,15 @@ class Counters:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Put back what `state_dict` gave."""
-        self.epoch = state["epoch"]
-        self.iter["train"] = state["iter"]
-        self.total_iter.update(state["total_iter"])
-        self.train_steps = state["total_iter"]["train"]
-        self.total_updates = state["total_updates"]
-        self.in_epoch, self.cut = state["position"]["in_epoch"], state["position"]["cut"]
-        self.closing = state["position"]["closing"]
-        self.pending = list(state["position"]["pending"])
+        """Put back what `state_dict` gave. Raises ValueError or TypeError where it is something else."""
+        position = state["position"]
+        if not {position["closing"] or "train", *position["pending"]} <= set(MODES):
+            raise ValueError(f"position {position['closing']}, {position['pending']}")
+        self.epoch = int(state["epoch"])
+        self.iter["train"] = int(state["iter"])
+        self.total_iter.update({mode: int(state["total_iter"][mode]) for mode in MODES})
+        self.train_steps = self.total_iter["train"]
+        self.total_updates = int(state["total_updates"])
+        self.in_epoch, self.cut = bool(position["in_epoch"]), bool(position["cut"])
+        self.closing = position["closing"]
+        self.pending = list(position["pending"])

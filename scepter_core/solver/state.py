@@ -13,12 +13,13 @@ from torch import nn
 
 from scepter_core._version import __version__
 from scepter_core.checkpoints import FORMAT
-from scepter_core.data import get_streams, set_streams
+from scepter_core.data import LoaderData, get_streams, set_streams
 from scepter_core.errors import RunError
 from scepter_core.optim import load_optimizer, load_scheduler, optimizer_state, scheduler_state
 from scepter_core.registry import origin
 from scepter_core.runconfig import dump_config
 from scepter_core.sections import MODES
+from scepter_core.solver.changes import ChangeReport
 from scepter_core.solver.sharing import EpochStart
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 _KEYS = (
     *("model", "optimizer", "lr_scheduler", "scaler", "epoch", "iter", "total_iter", "total_updates"),
-    *("position", "window", "data", "rng", "hooks", "metrics"),
+    *("position", "window", "data", "rng", "hooks", "metrics", "config"),
 )
 # Options of torch's optimizers that came with later versions: torch gives them a value where a saved state has none.
 _LATER_OPTIONS = {"maximize", "foreach", "capturable", "differentiable", "fused", "decoupled_weight_decay"}
@@ -80,7 +81,7 @@ def load_state(solver: BaseSolver, state: Mapping[str, Any]) -> None:
         raise RunError(f"the checkpoint is not whole: it has no {', '.join(lacking)}")
     try:
         _load(solver, state)
-    except (KeyError, TypeError, AttributeError, IndexError) as error:
+    except (KeyError, TypeError, AttributeError, IndexError, ValueError, RuntimeError, OverflowError) as error:
         raise RunError(f"the checkpoint is not as this version writes it: {type(error).__name__} {error}") from error
 
 
@@ -92,16 +93,18 @@ def _load(solver: BaseSolver, state: Mapping[str, Any]) -> None:
     solver.epoch_start = _epoch_start(solver, state)
     if not solver.has("train"):
         return  # an eval or a test of these weights: nothing of the training goes on, and its logs stay as they are
-    notices = []
+    report = ChangeReport(solver, state["config"])
     if solver.optimizer and state["optimizer"] is not None:
-        notices += load_optimizer(solver.optimizer, _parts(solver, state["optimizer"]), solver._configured_options)
+        notices = load_optimizer(solver.optimizer, _parts(solver, state["optimizer"]), solver._configured_options)
+        report.add("SOLVER.OPTIMIZER", notices)
     if solver.lr_scheduler is not None and state["lr_scheduler"] is not None:
-        notices += load_scheduler(solver.lr_scheduler, state["lr_scheduler"])
+        report.add("SOLVER.LR_SCHEDULER", load_scheduler(solver.lr_scheduler, state["lr_scheduler"]))
     if solver.scaler and state["scaler"]:
         solver.scaler.load_state_dict(state["scaler"])
-    for notice in notices:
-        solver.logger.warning("the configuration changed since the checkpoint: %s", notice)
-    _warn_of_changed_data(solver, state["data"])
+    report.add("ENV.SEED", _changed_seed(solver, state["data"]))
+    report.add("SOLVER.TRAIN_DATA", _changed_length(solver, state["data"]))
+    report.add("--nproc", _changed_processes(solver, state["data"]))
+    _load_stream(solver, state["data"].get("streams", []))
     _load_window(solver, state["window"])
     _load_metrics(solver, state["metrics"])
     _load_hooks(solver, state["hooks"])
@@ -182,6 +185,7 @@ def _data(solver: BaseSolver) -> dict[str, Any]:
         "steps_per_epoch": solver.steps_per_epoch,
         "world_size": solver.world_size,
         "samples": solver.epoch_start.offset(solver.datas.get("train"), done),
+        "streams": solver.processes.gather(_stream(solver)),
     }
 
 
@@ -220,6 +224,26 @@ def _metrics(solver: BaseSolver) -> dict[str, Any]:
     }
 
 
+def _stream(solver: BaseSolver) -> dict[str, Any] | None:
+    """Where the workers of a training stream stand; None between epochs, and where no stream with a state is read."""
+    counters, data = solver.counters, solver.datas.get("train")
+    if not (isinstance(data, LoaderData) and data.progress and (counters.in_epoch or counters.cut)):
+        return None
+    return data.progress.state_dict(counters.epoch, counters.state_dict(solver.mode)["iter"])
+
+
+def _load_stream(solver: BaseSolver, saved: Sequence[Mapping[str, Any] | None]) -> None:
+    counters, data = solver.counters, solver.datas.get("train")
+    if not (isinstance(data, LoaderData) and data.progress and (counters.in_epoch or counters.cut)):
+        return
+    of_these = len(saved) == solver.world_size
+    reason = data.progress.load_state_dict(saved[solver.rank] if of_these else None)
+    if reason is not None and counters.iter["train"] > 0:
+        solver.logger.warning(
+            "the stream of TRAIN_DATA is read again from the front, up to batch %d: %s", counters.iter["train"], reason
+        )
+
+
 def _load_metrics(solver: BaseSolver, saved: Mapping[str, Any]) -> None:
     ranks = of_this_rank(saved["ranks"], solver.rank, solver.world_size)
     for mode in MODES:
@@ -236,22 +260,27 @@ def of_this_rank(states: Sequence[Any], rank: int, world_size: int) -> Sequence[
     return states if rank == 0 else []
 
 
-def _warn_of_changed_data(solver: BaseSolver, saved: Mapping[str, Any]) -> None:
-    if saved["seed"] not in (None, solver.env.seed):  # None: of a converted file, and not known
-        solver.logger.warning("SEED was %s, is now %s: the run will not repeat", saved["seed"], solver.env.seed)
-    before = saved.get("world_size", 1)
-    if before != solver.world_size:
-        solver.logger.warning(
-            "the run had %d processes, and has %d now: it goes on with the next sample, and will not repeat bit for bit",
-            before,
-            solver.world_size,
-        )
-    elif saved["steps_per_epoch"] not in (None, solver.steps_per_epoch) and solver.has("train"):
-        solver.logger.warning(
-            "an epoch had %s training steps, and has %s now: the order of the data changes",
-            saved["steps_per_epoch"],
-            solver.steps_per_epoch,
-        )
+def _changed_seed(solver: BaseSolver, saved: Mapping[str, Any]) -> list[str]:
+    if saved["seed"] in (None, solver.env.seed):  # None: of a converted file, and not known
+        return []
+    return [f"ENV.SEED was {saved['seed']}, is now {solver.env.seed}"]
+
+
+def _changed_length(solver: BaseSolver, saved: Mapping[str, Any]) -> list[str]:
+    if saved["steps_per_epoch"] in (None, solver.steps_per_epoch) or _processes(saved) != solver.world_size:
+        return []
+    return [f"an epoch had {saved['steps_per_epoch']} training steps, and has {solver.steps_per_epoch} now"]
+
+
+def _changed_processes(solver: BaseSolver, saved: Mapping[str, Any]) -> list[str]:
+    before = _processes(saved)
+    if before == solver.world_size:
+        return []
+    return [f"the run had {before} processes, and has {solver.world_size} now: it goes on with the next sample"]
+
+
+def _processes(saved: Mapping[str, Any]) -> int:
+    return int(saved.get("world_size", 1))
 
 
 def _keyed_hooks(solver: BaseSolver) -> Iterator[tuple[str, Hook]]:
@@ -264,12 +293,18 @@ def _keyed_hooks(solver: BaseSolver) -> Iterator[tuple[str, Hook]]:
             yield (name if seen[name] == 1 else f"{name}#{seen[name]}"), hook
 
 
+def _say_it_is_gone(solver: BaseSolver, name: str, entry: Mapping[str, Any]) -> None:
+    if entry["state"] or any(entry.get("ranks", [])):
+        solver.logger.warning("the checkpoint has state of %s (%s), which is not listed", name, entry["origin"])
+    else:
+        solver.logger.info("the checkpoint is of a run with %s (%s), which is not listed", name, entry["origin"])
+
+
 def _load_hooks(solver: BaseSolver, saved: Mapping[str, Any]) -> None:
     hooks = dict(_keyed_hooks(solver))
     for name, entry in saved.items():
         if name not in hooks:
-            if entry["state"]:
-                solver.logger.warning("the checkpoint has state of %s (%s), which is not listed", name, entry["origin"])
+            _say_it_is_gone(solver, name, entry)
             continue
         if entry["state"]:
             hooks[name].load_state_dict(entry["state"])

@@ -1,4 +1,7 @@
-"""Whatever is thrown at the reader, it answers with a tree or with a ConfigError."""
+"""Whatever is thrown at the reader, it answers with a tree or with a ConfigError.
+
+The long form: `pytest tests/config --hypothesis-profile long`.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ from scepter_core.errors import ConfigError
 from scepter_core.runconfig import RunConfig
 from scepter_core.sections import SolverConfig
 
+TIMES = max(settings().max_examples // 100, 1)  # of the profile: 1, and 100 in the long one
 NOW = datetime(2026, 1, 2, 3, 4, 5)
 
 FRAGMENTS = [
@@ -62,7 +66,7 @@ def outcome(action: Callable[[], object]) -> object:
         return error
 
 
-@settings(max_examples=500, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=500 * TIMES, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.one_of(YAMLISH, ANY_TEXT))
 @example("[" * 5000)
 @example("{a: " * 5000)
@@ -82,7 +86,7 @@ def test_any_text_is_a_tree_or_a_config_error(text: str) -> None:
         to_python(made)
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=250 * TIMES, deadline=None, suppress_health_check=list(HealthCheck))
 @given(overrides=st.lists(OVERRIDE, max_size=6))
 @example(overrides=[".".join(["A"] * 5000) + "=1"])
 @example(overrides=[f"X{n}=${{X{n + 1}}}" for n in range(300)])
@@ -119,7 +123,7 @@ PYTHON = st.recursive(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150 * TIMES, deadline=None)
 @given(PYTHON.filter(lambda value: isinstance(value, dict)))
 def test_any_values_validate_or_are_problems(value: dict[str, object]) -> None:
     node = from_python(value)
@@ -129,7 +133,7 @@ def test_any_values_validate_or_are_problems(value: dict[str, object]) -> None:
     assert (made is None) == bool(problems)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500 * TIMES, deadline=None)
 @given(st.one_of(st.text(st.characters(exclude_categories=["Cs"]), max_size=20), YAMLISH))
 @example("on")
 @example("2024-01-01")

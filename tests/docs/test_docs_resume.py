@@ -58,9 +58,49 @@ def test_the_code_of_the_page(docs: Any, runs: dict[str, Path], monkeypatch: pyt
     (tmp_path / "runs/digits").symlink_to(runs["whole"])
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
-    (block,) = docs.blocks(PAGE, "python")
+    block = docs.block_after(PAGE, "The keys of CheckpointHook are in")
     exec(compile(block.text, str(block), "exec"), names)
     assert list(names["weights"]) == ["layers.0.weight", "layers.0.bias", "layers.2.weight", "layers.2.bias"]
+
+
+def test_the_stream_of_the_page_goes_on_where_it_was(docs: Any, tmp_path: Path) -> None:
+    (tmp_path / "lines").write_text("".join(f"{number}\n" for number in range(11)))
+    (tmp_path / "task.py").write_text(
+        docs.block_after(PAGE, "Then a resume reads nothing again").text
+        + "\n\nfrom scepter_core import MODELS\n\n\n@MODELS.register_class()\n"
+        "class DocsResumeLine(torch.nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.w = torch.nn.Parameter(torch.zeros(()))\n\n"
+        "    def forward(self, x):\n"
+        "        return {'loss': self.w * (x * torch.rand(())).mean()}\n"
+    )
+
+    def config(folder: str, batch_size: int = 2, epochs: int = 2) -> dict[str, Any]:
+        data = {"NAME": "Lines", "FILE": str(tmp_path / "lines"), "BATCH_SIZE": batch_size, "NUM_WORKERS": 2}
+        hooks = [{"NAME": "BackwardHook"}, {"NAME": "CheckpointHook", "INTERVAL_STEPS": 1, "SAVE_LAST": True}]
+        solver = {"NAME": "TrainValSolver", "WORK_DIR": str(tmp_path / folder), "MAX_EPOCHS": epochs, "TRAIN_DATA": data,
+                  "MODEL": {"NAME": "DocsResumeLine"}, "OPTIMIZER": {"NAME": "SGD", "LEARNING_RATE": 1.0},
+                  "TRAIN_HOOKS": hooks}  # fmt: skip
+        return {"PLUGINS": [str(tmp_path / "task.py")], "ENV": {"DEVICE": "cpu"}, "SOLVER": solver}
+
+    scepter_core.run(config("whole"))
+    for step in range(1, 12):
+        folder = f"from-{step}"
+        scepter_core.run(config(folder), resume=str(tmp_path / f"whole/checkpoints/ldm_step-{step}.pth"))
+        assert _state(tmp_path / folder)["model"] == _state(tmp_path / "whole")["model"]
+
+
+def test_the_lines_of_a_changed_configuration(docs: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    keys = ["SOLVER.EVAL_INTERVAL=0", "SOLVER.MAX_STEPS=-1", f"SOLVER.WORK_DIR={tmp_path}", "SOLVER.LR_SCHEDULER=null"]
+    hooks = "SOLVER.TRAIN_HOOKS=[{NAME: BackwardHook}, {NAME: CheckpointHook}]"
+    overrides = [*keys, hooks, "SOLVER.TRAIN_DATA.SAMPLES=64"]
+    scepter_core.run(CONFIG, [*overrides, "SOLVER.MAX_EPOCHS=10"])
+    capsys.readouterr()
+    changed = ["SOLVER.MAX_EPOCHS=20", "SOLVER.TRAIN_DATA.BATCH_SIZE=64"]
+    scepter_core.run(CONFIG, [*overrides, *changed], resume=str(tmp_path / "checkpoints/ldm_step-2.pth"))
+    said = [line.split(" ", 2)[2] for line in capsys.readouterr().out.splitlines() if "changed since" in line]
+    assert said == docs.block_after(PAGE, "Those with which the run can differ").text.splitlines()
 
 
 def test_a_finished_run_does_nothing_and_a_new_one_is_refused(runs: dict[str, Path]) -> None:

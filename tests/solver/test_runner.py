@@ -127,6 +127,14 @@ def test_fast_dev_run_leaves_nothing(configure, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+def test_fast_dev_run_leaves_no_event_files_where_log_dir_says(configure, tmp_path):
+    writer = {"NAME": "TensorboardLogHook", "LOG_INTERVAL": 1}
+    hooks = [*SAVING, {**writer, "LOG_DIR": str(tmp_path / "events")}]
+    solver = fast_dev_run(configure(TRAIN_HOOKS=hooks, EVAL_HOOKS=[{**writer, "LOG_DIR": str(tmp_path / "others")}]))
+    assert solver.train_steps == 4
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_configuration_in_hand_can_be_run(configure):
     solver = run(load_config(configure()))
     assert float(solver.model.w) == -6.0
@@ -245,3 +253,54 @@ def test_an_open_window_is_finished_as_it_began(configure, tmp_path):
     run(config(3))
     solver = run(config(2), resume=str(tmp_path / "run" / "checkpoints" / "ldm_step-1.pth"))
     assert (solver.total_updates, float(solver.model.w.detach())) == (3, -3.0)  # windows of 3, 2 and 1
+
+
+@pytest.mark.parametrize("name", ["../log.txt", "/tmp/log.txt", ".", "..", "a/../../log.txt", "a\0b", "logs/.."])
+def test_a_log_file_does_not_leave_the_folder(configure, tmp_path, name):
+    with pytest.raises(ConfigError, match="LOG_FILE: must be a "):
+        run(configure(LOG_FILE=name), overwrite=True)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_log_file_below_the_folder_is_one_of_the_run(configure, tmp_path):
+    hooks = [{"NAME": "BackwardHook"}, {"NAME": "LogHook"}, {"NAME": "CheckpointHook"}]
+    run(configure(LOG_FILE="logs/run.txt", TRAIN_HOOKS=hooks))
+    run(configure(LOG_FILE="logs/run.txt", TRAIN_HOOKS=hooks, MAX_EPOCHS=1), overwrite=True)
+    text = (tmp_path / "run/logs/run.txt").read_text()
+    assert "train epoch 1/1" in text
+    assert "train epoch 1/2" not in text, "nothing of the run that was overwritten"
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"WORK_DIR": "a\0b"}, "SOLVER.WORK_DIR: must be a path"),
+        ({"WORK_DIR": "a" * 300}, "SOLVER.WORK_DIR: cannot be a folder"),
+        ({"RESUME_FROM": "a\0b"}, "SOLVER.RESUME_FROM: must be a path"),
+        ({"TRAIN_HOOKS": [{"NAME": "TensorboardLogHook", "LOG_DIR": "a\0b"}]}, r"TRAIN_HOOKS\[0\].LOG_DIR: must be a path"),
+        ({"TRAIN_HOOKS": [{"NAME": "CheckpointHook", "SAVE_NAME_PREFIX": "a" * 201}]}, "SAVE_NAME_PREFIX: must be 200 bytes"),
+        ({"TRAIN_HOOKS": [{"NAME": "SafetensorsHook", "SAVE_NAME_PREFIX": "é" * 101}]}, "SAVE_NAME_PREFIX: must be 200 bytes"),
+    ],
+)
+def test_paths_that_no_file_system_takes(configure, changed, said):
+    with pytest.raises(ConfigError, match=said):
+        run(configure(**changed))
+
+
+@pytest.mark.parametrize("plugin", ["a\0b.py", "/a\0b.py", "./" + "a" * 300 + ".py"])
+def test_a_plugin_that_no_file_system_takes(configure, plugin):
+    with pytest.raises(ConfigError, match="no such file: "):
+        run({**configure(), "PLUGINS": [plugin]})
+
+
+def test_metric_names_are_no_paths(configure, tmp_path):
+    """Whatever they are called, they name values in files, and no files."""
+    name = "../../out\0/x"
+    hooks = [{"NAME": "BackwardHook"}, {"NAME": "LogHook"}, {"NAME": "TensorboardLogHook", "LOG_INTERVAL": 1},
+             {"NAME": "CheckpointHook", "SAVE_BEST_BY": name}]  # fmt: skip
+    metric = {"NAME": "LastValue", "KEYS": ["x"], "LOG_NAME": name}
+    data = {"NAME": "Floats", "VALUES": [1]}
+    run(configure(TRAIN_HOOKS=hooks, METRICS=[metric], EVAL_DATA=data, SAVE_EVAL_DATA=True, MAX_EPOCHS=1))
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+    assert name in read_checkpoint(str(tmp_path / "run/checkpoints/ldm_step-best.pth"))["metrics"]["epoch_outputs"]["eval"]
+    assert [path.name for path in (tmp_path / "run/eval").iterdir()] == ["1.safetensors"]

@@ -233,14 +233,17 @@ class DieInWrite(Hook):
 
 @HOOKS.register_class()
 class InterruptInWrite(Hook):
-    """The write of the first checkpoint is slow, and Ctrl-C comes in its middle."""
+    """The writing of a checkpoint is slow, and a signal, Ctrl-C's or SIGNUM, comes in its middle."""
+
+    class Config(HookConfig):
+        signum: int = signal.SIGINT
 
     def before_solve(self, solver):
-        whole = FileSystem.write_atomic
+        whole, signum = FileSystem.write_atomic, self.cfg.SIGNUM
 
         def write_atomic(file_system, path, write):
             def slow(file):
-                os.kill(os.getpid(), signal.SIGINT)
+                os.kill(os.getpid(), signum)
                 time.sleep(0.3)
                 write(file)
 

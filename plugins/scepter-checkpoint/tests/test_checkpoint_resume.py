@@ -304,7 +304,9 @@ def test_changed_learning_rate_counts_and_is_said(probe):
         *resumed_from(job.path("p-3"), "SOLVER.MAX_EPOCHS=2", "SOLVER.OPTIMIZER.LEARNING_RATE=2.0")
     )
     assert float(solver.model.w.detach()) == -3.0 - 6.0
-    assert any("lr" in line and "2.0" in line for line in job.log.of("WARNING"))
+    (line,) = job.log.of("WARNING")
+    assert line.endswith("SOLVER.OPTIMIZER.LEARNING_RATE was 1.0, is now 2.0")
+    assert any("SOLVER.MAX_EPOCHS was 1, is now 2" in line for line in job.log.of("INFO"))
 
 
 def test_state_of_a_hook_that_is_gone_or_new_is_said(dropnet):

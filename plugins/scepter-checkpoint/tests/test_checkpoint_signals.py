@@ -154,6 +154,18 @@ def test_g15_second_interrupt_in_the_save_leaves_no_broken_file(probe):
     assert float(solver.model.w.detach()) == -8.0
 
 
+@pytest.mark.parametrize("background", [True, False])
+def test_g15_sigterm_in_a_save_lets_it_end(probe, background):
+    hooks = [{"NAME": "InterruptInWrite", "SIGNUM": int(signal.SIGTERM)}]
+    job = probe(EIGHT, epochs=1, INTERVAL_STEPS=2, ASYNC=background, hooks=hooks, data={"SECONDS": 0.05})
+    done = job.process()
+    assert done.returncode == 143, done.stderr
+    assert job.names in ({"p-2"}, {"p-2", "p-3"})  # in the background the next step may be under way
+    assert [job.weight(name) for name in sorted(job.names)] == [-2.0, -3.0][: len(job.names)]
+    solver = job.run("SOLVER.RESUME_FROM=auto", "SOLVER.TRAIN_HOOKS[InterruptInWrite]=!delete")
+    assert float(solver.model.w.detach()) == -8.0
+
+
 def test_sigusr1_saves_and_the_run_goes_on(probe, recorder):
     hooks = [{"NAME": "Signal", "AT_STEP": 2, "SIGNUM": int(signal.SIGUSR1), "PRIORITY": 0}]
     job = probe([1.0] * 5, epochs=1, INTERVAL=0, hooks=hooks)

@@ -32,6 +32,8 @@ class SafetensorsHook(Hook):
         def _is_a_name(cls, value: str) -> str:
             if not value or value.startswith(".") or re.search(r'[/\\:*?"<>|\x00-\x1f]', value):
                 raise ValueError('must be a plain file name: not empty, no leading dot, none of / \\ : * ? " < > |')
+            if len(value.encode("utf-8", "replace")) > 200:
+                raise ValueError("must be 200 bytes at most: file systems take names of 255")
             return value
 
     cfg: Config

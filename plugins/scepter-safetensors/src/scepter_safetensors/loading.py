@@ -27,11 +27,9 @@ def load_into(model: nn.Module, path: str | PathLike[str]) -> dict[str, str]:
         the file's metadata: `format`, `step`, `epoch`, as text.
 
     Raises:
-        RunError: the file does not fit the model; the model is as it was.
+        RunError: the file is missing, damaged or none, or does not fit the model; the model is as it was.
     """
-    with safe_open(path, framework="pt") as file:
-        weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # no mapping: it has only keys()
-        metadata = dict(file.metadata() or {})
+    weights, metadata = _read(path)
     own = {name: value for name, value in model.state_dict().items() if isinstance(value, Tensor)}
     problems = _fill_in_tied(own, weights)
     missing, unexpected = sorted(own.keys() - weights.keys()), sorted(weights.keys() - own.keys())
@@ -48,6 +46,15 @@ def load_into(model: nn.Module, path: str | PathLike[str]) -> dict[str, str]:
         raise RunError(f"{path} is not of this model; it {'; '.join(problems)}")
     model.load_state_dict(weights, strict=False)  # strictness: above, where extra state may be missing
     return metadata
+
+
+def _read(path: str | PathLike[str]) -> tuple[dict[str, Tensor], dict[str, str]]:
+    try:
+        with safe_open(path, framework="pt") as file:
+            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  # no mapping: it has only keys()
+            return weights, dict(file.metadata() or {})
+    except Exception as error:  # the reader raises whatever a strange file leads it to
+        raise RunError(f"cannot read the weights {path}: {error}") from error
 
 
 def _fill_in_tied(own: dict[str, Tensor], weights: dict[str, Tensor]) -> list[str]:

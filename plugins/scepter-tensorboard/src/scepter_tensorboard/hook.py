@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from scepter_core import Hook, HookConfig
 from scepter_tensorboard.event_log import EventLog
@@ -35,6 +35,13 @@ class TensorboardLogHook(Hook):
         interval: int | None = Field(
             None, description="The name that later SCEPTER versions gave to LOG_INTERVAL."
         )
+
+        @field_validator("log_dir")
+        @classmethod
+        def _is_a_path(cls, path: str | None) -> str | None:
+            if path is not None and "\0" in path:
+                raise ValueError("must be a path, which has no NUL character")
+            return path
 
         @model_validator(mode="after")
         def _one_interval(self) -> TensorboardLogHook.Config:
