@@ -86,7 +86,8 @@ FIRST_PARTY = {
         "ProbeDataHook": "scepter-probe",
         "SafetensorsHook": "scepter-safetensors",
         "TensorboardLogHook": "scepter-tensorboard",
-    }
+    },
+    "engines": {"lightning": "scepter-lightning"},
 }
 
 
@@ -408,7 +409,7 @@ METRICS = Registry(
     provider="scepter_core.metrics:find_metric",
     provider_names="scepter_core.metrics:metric_names",
 )
-ENGINES = Registry("engines")
+ENGINES = Registry("engines", base="scepter_core.solver:Engine")
 
 REGISTRIES: dict[str, Registry] = {
     registry.kind: registry
