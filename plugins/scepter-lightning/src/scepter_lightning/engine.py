@@ -7,6 +7,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import repeat
 
 from lightning.pytorch import Trainer
 from lightning.pytorch.plugins.environments import LightningEnvironment
@@ -14,7 +15,7 @@ from lightning.pytorch.strategies import SingleDeviceStrategy
 from torch import nn
 
 from scepter_core import BaseSolver, ConfigError, Engine, Problem
-from scepter_lightning.module import Batches, SolverModule
+from scepter_lightning.module import SolverModule
 
 _OWN_LOOPS = ("solve_train", "run_train")
 
@@ -52,8 +53,6 @@ class LightningEngine(Engine):
                 use_distributed_sampler=False,
             )
         if not sys.warnoptions:
-            # Experimental since 2020, and the only way in which the Trainer leaves the fetching of batches to others.
-            warnings.filterwarnings("ignore", message="Found `dataloader_iter` argument")
             warnings.filterwarnings("ignore", category=FutureWarning, module="lightning.pytorch")  # of its own use of torch
 
     def place(self, solver: BaseSolver, model: nn.Module) -> nn.Module:
@@ -66,7 +65,7 @@ class LightningEngine(Engine):
             return
         with ExitStack() as epoch, _quiet():
             try:
-                self.trainer.fit(SolverModule(solver, epoch), train_dataloaders=Batches(solver))
+                self.trainer.fit(SolverModule(solver, epoch), train_dataloaders=repeat(()))
             except SystemExit as error:
                 if isinstance(error.__context__, KeyboardInterrupt):  # what the Trainer makes of a second Ctrl-C
                     raise error.__context__ from None

@@ -1,30 +1,26 @@
-"""What the Trainer is given: a module whose training step is an iteration of the solver, and the solver's batches."""
+"""A solver as the Trainer sees it: a module whose training step is an iteration of the solver."""
 
 from __future__ import annotations
 
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from typing import Any
 
 from lightning.pytorch import LightningModule
 
 from scepter_core import BaseSolver
 
-
-class Batches:
-    """The training batches, made by the solver: each pass from where it stands, `(number in the epoch, batch)`."""
-
-    def __init__(self, solver: BaseSolver) -> None:
-        self.solver = solver
-
-    def __iter__(self) -> Iterator[tuple[int, Any]]:
-        return self.solver.train_batches()
+SKIP_THE_REST = -1
+"""What `on_train_batch_start` returns to end the Trainer's epoch."""
 
 
 class SolverModule(LightningModule):
-    """A solver as the Trainer sees it: one of the Trainer's epochs is one of the solver's passes over its data.
+    """One of the Trainer's epochs is one of the solver's passes over its data, one of its steps an iteration.
+
+    The solver makes the batches itself, when their turn comes: the Trainer would ask for each of them one step too
+    early. It is given an endless stream of empty turns instead, and told when the pass is over.
 
     Args:
         solver: with its model and optimizer built.
@@ -37,11 +33,16 @@ class SolverModule(LightningModule):
         self.model = solver.model
         self.solver = solver
         self.epoch = epoch
+        self.batches: Iterator[tuple[int, Any]] = iter(())
+        self.turn: tuple[int, Any] | None = None
         self.sigterm = signal.getsignal(signal.SIGTERM)
 
     def configure_optimizers(self) -> Any:
         """The solver's optimizer itself, which the hooks step; not a wrapper of it."""
         return self.solver.optimizer
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Nothing: the Trainer clears gradients before it begins, and a resumed window has some already."""
 
     def on_train_start(self) -> None:
         """Give SIGTERM back: the Trainer's handler, set just before, would end the run without a checkpoint."""
@@ -50,29 +51,38 @@ class SolverModule(LightningModule):
 
     def on_train_epoch_start(self) -> None:
         """`before_epoch`, `before_all_iter`."""
-        with _no_end_by_accident():
+        with _NoEndByAccident():
             self.epoch.enter_context(self.solver.train_epoch())
             self.solver.before_all_iter()
+            self.batches = self.solver.train_batches()
 
-    def training_step(self, dataloader_iter: Iterator[Any]) -> None:
-        """The next iteration. It fetches the batch itself: the Trainer would take the one after it beforehand."""
-        (batch_idx, batch), *_ = next(dataloader_iter)  # its StopIteration ends the Trainer's epoch
-        with _no_end_by_accident():
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> int | None:
+        """Fetch the next batch; where there is none, the pass is over."""
+        self.turn = next(self.batches, None)
+        return SKIP_THE_REST if self.turn is None else None
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        """An iteration of the solver, with the batch that was just fetched."""
+        assert self.turn is not None
+        batch_idx, batch = self.turn
+        with _NoEndByAccident():
             self.solver.run_iteration(batch, batch_idx)
 
     def on_train_epoch_end(self) -> None:
         """`after_all_iter`, `on_metrics`, `after_epoch`; then the evals and tests that are due."""
-        with _no_end_by_accident():
+        with _NoEndByAccident():
             self.solver.after_all_iter()
             self.epoch.close()
             if not self.solver.reach_next_epoch():
                 self.trainer.should_stop = True
 
 
-@contextmanager
-def _no_end_by_accident() -> Iterator[None]:
+class _NoEndByAccident:
     """To the Trainer a StopIteration, also one that a model or a hook lets slip, is an end in good order."""
-    try:
-        yield
-    except StopIteration as error:
-        raise RuntimeError("a StopIteration was raised and not handled in the run") from error
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, StopIteration):
+            raise RuntimeError(f"StopIteration raised and not handled: {error}") from error
