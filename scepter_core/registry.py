@@ -309,10 +309,11 @@ class Registry:
         if self._base is None:
             return None
         base = self._import(self._base)
+        one = f"{'an' if self.word[0] in 'aeiou' else 'a'} {self.word}"
         if not (inspect.isclass(thing) and issubclass(thing, base)):
-            return f"a {self.word} has to derive from scepter_core.{base.__name__}"
+            return f"{one} has to derive from scepter_core.{base.__name__}"
         if style_of(thing, self.common) == "keywords":
-            return f"a {self.word}'s __init__ takes (self, cfg, logger=None)"
+            return f"{one}'s __init__ takes (self, cfg, logger=None)"
         return None
 
     def _unknown(self, name: str) -> UnknownName:

@@ -171,6 +171,9 @@ class LightningTestAct(Hook):
         if solver.is_train_mode:
             self._at("after_epoch", solver)
 
+    def on_exception(self, solver, error):
+        self._at("on_exception", solver)
+
 
 @pytest.fixture
 def acts(monkeypatch):

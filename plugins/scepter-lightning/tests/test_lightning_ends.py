@@ -134,12 +134,9 @@ def test_signals_are_the_runs(config, acts, signum):
     assert handlers == ["_signals.<locals>.stop"] * 2
 
 
-def test_a_second_interrupt_ends_it_at_once(config, acts):
-    def twice(solver):
-        os.kill(os.getpid(), signal.SIGINT)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    acts["before_iter", 2] = twice
+@pytest.mark.parametrize("event", ["after_iter", "on_exception"])
+def test_a_second_interrupt_ends_it_at_once(config, acts, event):
+    acts["before_iter", 2] = acts[event, 3] = lambda solver: os.kill(os.getpid(), signal.SIGINT)
     for use_pl in (False, True):
         with pytest.raises(KeyboardInterrupt):
             run(config(use_pl), logger=logging.Logger("test"))
@@ -188,3 +185,8 @@ def test_nothing_is_left_and_nothing_is_said(train, tmp_path, capfd, monkeypatch
     assert capfd.readouterr() == ("", "")
     assert [path.name for path in tmp_path.iterdir()] == ["lightning"]
     assert sorted(path.name for path in (tmp_path / "lightning" / "run").iterdir()) == ["config.yaml", "std_log.txt"]
+
+
+def test_model_and_optimizer_stay_where_they_are(train, monkeypatch):
+    monkeypatch.setattr(lightning.pytorch.LightningModule, "cpu", lambda module: pytest.fail("moved to the CPU"))
+    assert train(True).solver.train_steps == 6

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import repeat
 
+import torch
 from lightning.pytorch import Trainer
 from lightning.pytorch.plugins.environments import LightningEnvironment
 from lightning.pytorch.strategies import SingleDeviceStrategy
@@ -24,36 +25,23 @@ class LightningEngine(Engine):
     """`ENV.USE_PL: true`: training is `Trainer.fit`, under manual optimization.
 
     Attributes:
-        trainer: the run's Trainer, from `set_up` on. `trainer.strategy.root_device` is where the model is.
+        trainer: the Trainer, from `set_up` on; each call of `train` has one of its own.
     """
 
     trainer: Trainer
 
     def set_up(self, solver: BaseSolver) -> None:
-        """Make the Trainer: of one process, on the solver's device, with nothing of its own to say or to write.
+        """Make the Trainer.
 
         Raises:
             ConfigError: the solver has a training loop of its own, whose place the Trainer's would take.
         """
         _refuse_own_loops(solver)
-        device = solver.device
-        with _quiet():
-            self.trainer = Trainer(
-                accelerator=device.type,
-                devices=[device.index] if device.type == "cuda" else 1,
-                strategy=_InPlace(device),
-                plugins=[LightningEnvironment()],  # under SLURM it would take the signals and the ranks from there
-                max_epochs=-1,  # the solver says when it is done
-                limit_val_batches=0,
-                num_sanity_val_steps=0,
-                logger=False,
-                enable_checkpointing=False,
-                enable_progress_bar=False,
-                enable_model_summary=False,
-                use_distributed_sampler=False,
-            )
         if not sys.warnoptions:
-            warnings.filterwarnings("ignore", category=FutureWarning, module="lightning.pytorch")  # of its own use of torch
+            # What Lightning uses of torch is its business.
+            warnings.filterwarnings("ignore", category=FutureWarning, module=r"lightning\.pytorch")
+        with _quiet():
+            self.trainer = _make_trainer(solver.device)
 
     def place(self, solver: BaseSolver, model: nn.Module) -> nn.Module:
         """`model` on the Trainer's device."""
@@ -64,12 +52,31 @@ class LightningEngine(Engine):
         if not solver.reach_next_epoch():
             return
         with ExitStack() as epoch, _quiet():
+            self.trainer = _make_trainer(solver.device)  # one that was used would count on from where it was
             try:
                 self.trainer.fit(SolverModule(solver, epoch), train_dataloaders=repeat(()))
             except SystemExit as error:
-                if isinstance(error.__context__, KeyboardInterrupt):  # what the Trainer makes of a second Ctrl-C
+                if isinstance(error.__context__, KeyboardInterrupt):  # what the Trainer makes of it
                     raise error.__context__ from None
                 raise
+
+
+def _make_trainer(device: torch.device) -> Trainer:
+    """A Trainer of one process on `device`, with nothing of its own to say or to write."""
+    return Trainer(
+        accelerator=device.type,
+        devices=[device.index] if device.type == "cuda" else 1,
+        strategy=_InPlace(device),
+        plugins=[LightningEnvironment()],  # under SLURM it would take ranks and signals from there
+        max_epochs=-1,  # the solver says when it is done
+        limit_val_batches=0,
+        num_sanity_val_steps=0,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        use_distributed_sampler=False,
+    )
 
 
 class _InPlace(SingleDeviceStrategy):
