@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from scepter_core.probe import Probing
     from scepter_core.registry import (
         DATASETS,
+        ENGINES,
         HOOKS,
         LR_SCHEDULERS,
         METRICS,
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from scepter_core.runconfig import EnvConfig, RunConfig, dump_config, load_config
     from scepter_core.runner import run
     from scepter_core.sections import HookConfig, SolverConfig
-    from scepter_core.solver import BaseSolver, TrainValSolver
+    from scepter_core.solver import BaseSolver, Engine, TrainValSolver
 
 _MODULES = {
     "scepter_core.checkpoints": ("find_checkpoint", "read_checkpoint", "remove_unlisted_parts"),
@@ -49,6 +50,7 @@ _MODULES = {
     "scepter_core.probe": ("Probing",),
     "scepter_core.registry": (
         "DATASETS",
+        "ENGINES",
         "HOOKS",
         "LR_SCHEDULERS",
         "METRICS",
@@ -61,12 +63,13 @@ _MODULES = {
     "scepter_core.runconfig": ("EnvConfig", "RunConfig", "dump_config", "load_config"),
     "scepter_core.runner": ("run",),
     "scepter_core.sections": ("HookConfig", "SolverConfig"),
-    "scepter_core.solver": ("BaseSolver", "TrainValSolver"),
+    "scepter_core.solver": ("BaseSolver", "Engine", "TrainValSolver"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
     "DATASETS",
+    "ENGINES",
     "HOOKS",
     "LR_SCHEDULERS",
     "METRICS",
@@ -77,6 +80,7 @@ __all__ = [
     "STRATEGIES",
     "BaseSolver",
     "ConfigError",
+    "Engine",
     "EnvConfig",
     "FileSystem",
     "Hook",

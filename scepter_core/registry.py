@@ -89,7 +89,8 @@ FIRST_PARTY = {
         "ProbeDataHook": "scepter-probe",
         "SafetensorsHook": "scepter-safetensors",
         "TensorboardLogHook": "scepter-tensorboard",
-    }
+    },
+    "engines": {"lightning": "scepter-lightning"},
 }
 
 
@@ -311,10 +312,11 @@ class Registry:
         if self._base is None:
             return None
         base = self._import(self._base)
+        one = f"{'an' if self.word[0] in 'aeiou' else 'a'} {self.word}"
         if not (inspect.isclass(thing) and issubclass(thing, base)):
-            return f"a {self.word} has to derive from scepter_core.{base.__name__}"
+            return f"{one} has to derive from scepter_core.{base.__name__}"
         if style_of(thing, self.common) == "keywords":
-            return f"a {self.word}'s __init__ takes (self, cfg, logger=None)"
+            return f"{one}'s __init__ takes (self, cfg, logger=None)"
         return None
 
     def _unknown(self, name: str) -> UnknownName:
@@ -412,7 +414,7 @@ METRICS = Registry(
     provider="scepter_core.metrics:find_metric",
     provider_names="scepter_core.metrics:metric_names",
 )
-ENGINES = Registry("engines")
+ENGINES = Registry("engines", base="scepter_core.solver:Engine")
 STRATEGIES = Registry(
     "strategies",
     supplied=frozenset({"processes", "device"}),

@@ -68,7 +68,15 @@ class EnvConfig(Section):
     @classmethod
     def _has_engine(cls, use_pl: bool) -> bool:
         if use_pl and "lightning" not in registry.ENGINES.names():
-            raise ValueError("needs an engine plugin named lightning, and none is installed")
+            package = registry.FIRST_PARTY["engines"]["lightning"]
+            raise ValueError(
+                f"needs an engine plugin named lightning, and none is installed (pip install {package})"
+            )
+        if use_pl:
+            try:
+                registry.ENGINES.lookup("lightning")
+            except UnknownName as error:
+                raise ValueError("; ".join(filter(None, (error.message, error.hint)))) from error
         return use_pl
 
 

@@ -248,10 +248,14 @@ def _signals(solver: BaseSolver) -> Iterator[None]:
         yield  # only the main thread may handle signals
         return
 
+    interrupted = False
+
     def stop(signum: int, frame: FrameType | None) -> None:
+        nonlocal interrupted
+        if interrupted and signum == signal.SIGINT:
+            signal.default_int_handler(signum, frame)
+        interrupted = interrupted or signum == signal.SIGINT
         solver.request_stop(signum)
-        if signum == signal.SIGINT:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
 
     before: dict[int, Any] = {signum: signal.signal(signum, stop) for signum in (signal.SIGINT, signal.SIGTERM)}
     if hasattr(signal, "SIGUSR1"):  # Windows has none

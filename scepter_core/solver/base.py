@@ -126,12 +126,17 @@ class BaseSolver(SolverSetup, ABC):
             mode, self.counters.closing = self.counters.closing, None
             with self.in_mode(mode):
                 self.after_epoch()
-        while True:
-            self._run_pending()
-            self._end_if_asked()
-            if self.training_done:
-                return
-            self.solve_train()
+        self.engine.train(self)
+
+    def reach_next_epoch(self) -> bool:
+        """Before a training epoch: the evals and tests that are due. Whether there is another epoch to train.
+
+        Raises:
+            Stopped: the run was asked to end.
+        """
+        self._run_pending()
+        self._end_if_asked()
+        return not self.training_done
 
     def _pass_without_training(self, passes: int) -> None:
         for _ in range(passes):
@@ -141,10 +146,16 @@ class BaseSolver(SolverSetup, ABC):
 
     def solve_train(self) -> None:
         """One training epoch (one pass of the loader with NUM_FOLDS)."""
+        with self.train_epoch():
+            self.run_train()
+
+    @contextmanager
+    def train_epoch(self) -> Iterator[None]:
+        """What stands around the iterations of a training epoch: `before_epoch`; `on_metrics` and `after_epoch`."""
         with self.in_mode("train"):
             self._open_train_epoch()
             self.before_epoch()
-            self.run_train()
+            yield
             self.counters.in_epoch = False
             self.counters.pending = self._due_after_epoch()
             self._close_epoch()
@@ -161,20 +172,25 @@ class BaseSolver(SolverSetup, ABC):
         """The training iterations of an epoch."""
         self.before_all_iter()
         for batch_idx, batch in self.train_batches():
-            self.before_iter()
-            self._seed_step()
-            self._take_in(batch, self.run_step_train(batch, batch_idx, self.total_iter, self.rank))
-            self.after_iter()
-            self._advance()
+            self.run_iteration(batch, batch_idx)
         self.after_all_iter()
 
     def run_eval(self) -> None:
         """The iterations of an eval."""
-        self._run_without_training(self.run_step_eval)
+        self._run_without_training()
 
     def run_test(self) -> None:
         """The iterations of a test."""
-        self._run_without_training(self.run_step_test)
+        self._run_without_training()
+
+    def run_iteration(self, batch: Any, batch_idx: int) -> None:
+        """One iteration of the mode: `before_iter`, `run_step_*`, `after_iter`; after it, the eval that may be due."""
+        self.before_iter()
+        self._seed_step()
+        run_step = getattr(self, f"run_step_{self.mode}")
+        self._take_in(batch, run_step(batch, batch_idx, self.total_iter, self.rank))
+        self.after_iter()
+        self._advance()
 
     def run_step_train(
         self, batch_data: Any, batch_idx: int = 0, step: int | None = None, rank: int | None = None
@@ -464,14 +480,10 @@ class BaseSolver(SolverSetup, ABC):
             self.counters.under_way = None
             self._close_epoch()
 
-    def _run_without_training(self, run_step: Any) -> None:
+    def _run_without_training(self) -> None:
         self.before_all_iter()
         for batch_idx, batch in self._epoch_batches():
-            self.before_iter()
-            self._seed_step()
-            self._take_in(batch, run_step(batch, batch_idx, self.total_iter, self.rank))
-            self.after_iter()
-            self._advance()
+            self.run_iteration(batch, batch_idx)
         self.after_all_iter()
 
     def _solve_mode(self, mode: str) -> None:

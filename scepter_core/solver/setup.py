@@ -6,7 +6,7 @@ import os
 import sys
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -21,10 +21,11 @@ from scepter_core.logging import LogFile, make_logger, silent_logger
 from scepter_core.metrics import EvalData, NamedMetrics
 from scepter_core.optim import build_optimizer, build_scheduler
 from scepter_core.optim.state import configured_options
-from scepter_core.registry import HOOKS, MODELS
+from scepter_core.registry import ENGINES, HOOKS, MODELS
 from scepter_core.runconfig import EnvConfig, RunConfig
 from scepter_core.sections import MODES, SolverConfig
 from scepter_core.solver.counters import Counters
+from scepter_core.solver.engine import Engine, NativeEngine
 from scepter_core.solver.position import SolverPosition
 from scepter_core.solver.sharing import EpochStart
 
@@ -64,6 +65,7 @@ class SolverSetup(SolverPosition):
         self.lr_scheduler: Any = None
         self.scaler: torch.amp.GradScaler | None = None
         self.device = torch.device("cpu")
+        self.engine: Engine = NativeEngine(self.env, logger=self.logger)
         self.counters = Counters()
         self.mode = "train"
         self._steps_per_epoch = -1
@@ -114,6 +116,9 @@ class SolverSetup(SolverPosition):
         self.construct_hook()
         self.bus.freeze()
         self._check_hooks()
+        if self.env.use_pl:
+            self.engine = cast("Engine", ENGINES.get("lightning")(self.env, logger=self.logger))
+        self.engine.set_up(self)
 
     def _check_hooks(self) -> None:
         hooks = [hook for hooks in self.hooks_dict.values() for hook in hooks]
@@ -210,7 +215,7 @@ class SolverSetup(SolverPosition):
             if self.device.type == "cpu":
                 raise ConfigError([Problem("needs GPUs: torch has no such layer for the CPU", path="ENV.SYNC_BN", found="true")])
             model = nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]
-        model = self.strategy.prepare(model.to(self.device), trains=self.has("train"))
+        model = self.strategy.prepare(self.engine.place(self, model), trains=self.has("train"))
         if self.env.compile:
             model.compile()  # in place: the names of parameters stay the plain model's
         if tg_model_ins is not None:

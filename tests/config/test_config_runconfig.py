@@ -288,7 +288,6 @@ class TestEnv:
             ("ENV.STRATEGY=1", "ENV.STRATEGY: must be a section"),
             ("ENV.HEARTBEAT_TIMEOUT=1", "ENV.HEARTBEAT_TIMEOUT: must be >= 5"),
             ("ENV.BACKEND=mpi", "ENV.BACKEND: must be one of 'auto', 'gloo', 'nccl'"),
-            ("ENV.USE_PL=yes", "ENV.USE_PL: needs an engine plugin named lightning, and none is installed"),
             ("ENV.SYNC_BN=2", "ENV.SYNC_BN: must be a boolean"),
             ("ENV.CUDNN=true", "ENV.CUDNN: unknown key"),
         ],
@@ -296,9 +295,15 @@ class TestEnv:
     def test_what_is_refused(self, override: str, message: str) -> None:
         assert first_lines(report(override)) == [f'override "{override}": {message}']
 
-    def test_an_installed_engine_is_accepted(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(ENGINES, "names", lambda: ["lightning"])
+    def test_an_installed_engine_is_accepted(self) -> None:
         assert load_config("cfg.yaml", ["ENV.USE_PL=on"]).env.use_pl is True
+
+    def test_an_engine_that_is_not_installed(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(ENGINES, "names", lambda: ["native"])
+        assert first_lines(report("ENV.USE_PL=yes")) == [
+            'override "ENV.USE_PL=yes": ENV.USE_PL: needs an engine plugin named lightning, and none is installed '
+            "(pip install scepter-lightning)"
+        ]
 
 
 class TestDump:

@@ -104,4 +104,4 @@ def test_the_entry_point_groups_are_all_named(docs: Any) -> None:
     from scepter_core.discovery import GROUPS
 
     named = set(re.findall(r"`(scepter\.[a-z_]+)`", docs.text(PAGE)))
-    assert named == set(GROUPS.values()) - {"scepter.engines"}
+    assert named == set(GROUPS.values())

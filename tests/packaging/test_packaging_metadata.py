@@ -72,12 +72,12 @@ def test_entry_points_name_what_is_there_by_its_own_name(folder):
     entry_points = project(folder)["project"]["entry-points"]
     assert entry_points.keys() <= set(GROUPS.values())
     assert sum(map(len, entry_points.values())) > 0
-    for names in entry_points.values():
+    for group, names in entry_points.items():
         for name, value in names.items():
             module, _, attribute = value.partition(":")
             assert module == module_of(folder)
             thing = getattr(importlib.import_module(module), attribute)
-            assert thing.__name__ == name
+            assert thing.__name__ == (f"{name.title()}Engine" if group == "scepter.engines" else name)
             assert attribute in importlib.import_module(module).__all__
 
 

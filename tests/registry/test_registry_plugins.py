@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from scepter_core import discovery
+from scepter_core import __version__ as VERSION
+from scepter_core import discovery, load_config
 from scepter_core.errors import ConfigError
 from scepter_core.registry import DATASETS, HOOKS, UnknownName, origin
 
@@ -262,3 +263,34 @@ def test_a_process_of_its_own_sees_the_plugin(site: Path):
     env = {**os.environ, "PYTHONPATH": str(site)}
     done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("acme-good 1.0\n", "")
+
+
+@pytest.mark.parametrize(
+    ("requires", "text", "message"),
+    [
+        (
+            "",
+            "1 / 0",
+            "lightning of acme-engine 1.0 cannot be imported: ZeroDivisionError: division by zero; "
+            "reinstall or repair acme-engine",
+        ),
+        (
+            "scepter-core>=9,<10",
+            "1 / 0",
+            f"lightning of acme-engine 1.0 needs scepter-core<10,>=9; this is {VERSION}; "
+            "install versions of acme-engine and scepter-core that fit",
+        ),
+        (
+            "",
+            "class Engine: ...",
+            "lightning of acme-engine 1.0 cannot be used: an engine has to derive from scepter_core.Engine",
+        ),
+    ],
+)
+def test_an_engine_that_cannot_be_used_is_refused_at_its_key(site: Path, requires: str, text: str, message: str):
+    entry = "[scepter.engines]\nlightning = acme_engine:Engine\n"
+    install(site, "acme-engine", entry, {"acme_engine": text}, requires)
+    discovery.disable(["scepter-lightning"])
+    with pytest.raises(ConfigError) as caught:
+        load_config({"ENV": {"USE_PL": True}, "SOLVER": {"NAME": "TrainValSolver", "WORK_DIR": "x"}})
+    assert [(problem.path, problem.message) for problem in caught.value.problems] == [("ENV.USE_PL", message)]
