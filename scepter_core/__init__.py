@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     )
     from scepter_core.runconfig import EnvConfig, RunConfig, dump_config, load_config
     from scepter_core.runner import run
-    from scepter_core.sections import HookConfig, SolverConfig
+    from scepter_core.sections import HookConfig, Location, SolverConfig
     from scepter_core.solver import BaseSolver, TrainValSolver
 
 _MODULES = {
@@ -56,7 +56,7 @@ _MODULES = {
     ),
     "scepter_core.runconfig": ("EnvConfig", "RunConfig", "dump_config", "load_config"),
     "scepter_core.runner": ("run",),
-    "scepter_core.sections": ("HookConfig", "SolverConfig"),
+    "scepter_core.sections": ("HookConfig", "Location", "SolverConfig"),
     "scepter_core.solver": ("BaseSolver", "TrainValSolver"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
@@ -76,6 +76,7 @@ __all__ = [
     "FileSystem",
     "Hook",
     "HookConfig",
+    "Location",
     "Named",
     "NamedThing",
     "Probing",

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from scepter_core.errors import RunError
+from scepter_core.io import FileSystem, RunFileSystem
 
 FORMAT = 1  # of the layout that `solver.state` writes
 FOLDER = "checkpoints"
 SUFFIX = ".pth"
+_MISSING = "there is no such file"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,68 +39,95 @@ class CheckpointInfo:
     metrics: dict[str, dict[str, float]] | None = None
 
 
-def has_checkpoints(work_dir: str) -> bool:
-    """Whether WORK_DIR holds checkpoint files of an earlier run."""
-    folder = Path(work_dir, FOLDER)
-    return folder.is_dir() and any(folder.glob(f"*{SUFFIX}"))
+def has_checkpoints(work_dir: str, files: FileSystem | None = None) -> bool:
+    """Whether WORK_DIR holds checkpoint files of an earlier run.
+
+    Args:
+        files: the run's file system; by default one without options, as for all functions here.
+    """
+    return bool(_paths(work_dir, files or RunFileSystem()))
 
 
-def read_checkpoint(path: str) -> dict[str, Any]:
+def read_checkpoint(path: str, files: FileSystem | None = None) -> dict[str, Any]:
     """The state in the file `path`, with its tensors on the CPU.
 
     Raises:
         RunError: the file is missing, damaged, or not one of ours; names it and says which.
     """
-    damage = damage_of(path)
-    if damage is not None:
-        raise RunError(f"cannot read the checkpoint {path}: {damage}")
-    return _load(path, mmap=False)
+    try:
+        with (files or RunFileSystem()).fetched(path) as local:
+            damage = damage_of(local)
+            if damage is None:
+                return _load(local, path)
+    except FileNotFoundError:
+        damage = _MISSING
+    raise RunError(f"cannot read the checkpoint {path}: {damage}")
 
 
-def list_checkpoints(work_dir: str) -> list[CheckpointInfo]:
-    """Every checkpoint file of WORK_DIR, the furthest first, damaged ones last."""
-    folder = Path(work_dir, FOLDER)
-    infos = [_describe(str(path)) for path in sorted(folder.glob(f"*{SUFFIX}"))] if folder.is_dir() else []
-    return sorted(infos, key=lambda info: (info.damage is None, info.position), reverse=True)
+def list_checkpoints(work_dir: str, files: FileSystem | None = None) -> list[CheckpointInfo]:
+    """Every checkpoint file of WORK_DIR, each read whole; the furthest first, damaged ones last."""
+    files = files or RunFileSystem()
+    infos = []
+    for path in _paths(work_dir, files):
+        try:
+            with files.fetched(path) as local:
+                infos.append(_describe(local, path))
+        except FileNotFoundError:
+            continue  # gone since it was listed
+    return sorted(infos, key=_furthest, reverse=True)
 
 
-def newest_checkpoint(work_dir: str, warn: Callable[[str], object]) -> str | None:
+def newest_checkpoint(
+    work_dir: str, warn: Callable[[str], object], files: FileSystem | None = None
+) -> str | None:
     """The whole checkpoint whose run had come furthest, by its own position; None where there is none.
 
     Args:
         warn: told of every damaged file that is passed over.
     """
-    infos = list_checkpoints(work_dir)
+    infos = list_checkpoints(work_dir, files)
     for info in infos:
         if info.damage is not None:
             warn(f"passing over the checkpoint {info.path}: {info.damage}")
     return infos[0].path if infos and infos[0].damage is None else None
 
 
-def find_checkpoint(work_dir: str, wanted: str, warn: Callable[[str], object]) -> str | None:
+def find_checkpoint(
+    work_dir: str, wanted: str, warn: Callable[[str], object], files: FileSystem | None = None
+) -> str | None:
     """The file that `wanted` means: `auto` (the newest), `best` or `last` of WORK_DIR, or a path.
 
     Raises:
         RunError: no, or more than one, `best` or `last`.
     """
+    files = files or RunFileSystem()
     if wanted == "auto":
-        return newest_checkpoint(work_dir, warn)
+        return newest_checkpoint(work_dir, warn, files)
     if wanted not in ("best", "last"):
         return wanted
-    found = sorted(str(path) for path in Path(work_dir, FOLDER).glob(f"*-{wanted}{SUFFIX}"))
+    found = [path for path in _paths(work_dir, files) if path.endswith(f"-{wanted}{SUFFIX}")]
     if len(found) != 1:
         there = ", ".join(found) or "none"
         raise RunError(f"{wanted}: expected one checkpoint *-{wanted}{SUFFIX} in {work_dir}/{FOLDER}, found {there}")
     return found[0]
 
 
-def _describe(path: str) -> CheckpointInfo:
-    size = Path(path).stat().st_size
-    damage = damage_of(path)
+def _paths(work_dir: str, files: FileSystem) -> list[str]:
+    folder = files.join(work_dir, FOLDER)
+    return [files.join(folder, name) for name in files.listdir(folder) if name.endswith(SUFFIX)]
+
+
+def _furthest(info: CheckpointInfo) -> tuple[Any, ...]:
+    return (info.damage is None, info.position)
+
+
+def _describe(local: str, path: str) -> CheckpointInfo:
+    size = Path(local).stat().st_size
+    damage = damage_of(local)
     if damage is not None:
         return CheckpointInfo(path, size, damage)
     try:
-        state = _load(path, mmap=True)
+        state = _load(local, path, mmap=True)
         position = state["position"]
         step = state["total_iter"]["train"]
         return CheckpointInfo(
@@ -115,10 +144,10 @@ def _describe(path: str) -> CheckpointInfo:
 
 
 def damage_of(path: str) -> str | None:
-    """What is wrong with the file as a file: every record of the archive carries a checksum, and all are verified."""
+    """What is wrong with a local file as a file: every record of the archive carries a checksum, and all are verified."""
     file = Path(path)
     if not file.is_file():
-        return "there is no such file"
+        return _MISSING
     if file.stat().st_size == 0:
         return "the file is empty"
     try:
@@ -131,11 +160,11 @@ def damage_of(path: str) -> str | None:
     return f"it is damaged (checksum of {broken})" if broken else None
 
 
-def _load(path: str, *, mmap: bool) -> dict[str, Any]:
+def _load(local: str, path: str, *, mmap: bool = False) -> dict[str, Any]:
     import torch
 
     try:
-        state = torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
+        state = torch.load(local, map_location="cpu", weights_only=True, mmap=mmap)
     except Exception as error:  # torch raises whatever a strange pickle leads it to
         raise RunError(f"cannot read the checkpoint {path}: {_first_line(error)}") from None
     if not isinstance(state, dict) or "format" not in state:

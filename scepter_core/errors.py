@@ -9,7 +9,9 @@ from __future__ import annotations
 import difflib
 import signal
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from scepter_core import locations
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,17 @@ class Problem:
     found: str | None = None
     expected: str | None = None
     hint: str | None = None
+
+    def __post_init__(self) -> None:
+        """Mask secrets, whoever shows the problem."""
+        of_options = "FILE_SYSTEM" in self.path
+        if self.found is not None:
+            is_secret = of_options and locations.is_secret(self.path.rpartition("FILE_SYSTEM")[2])
+            shown = self.found if "${" in self.found or not is_secret else locations.MASK
+            object.__setattr__(self, "found", locations.without_passwords(shown))
+        if self.mark is not None and not self.mark.line:  # an override: what was written is the place itself
+            hide = locations.without_secrets if "FILE_SYSTEM" in self.mark.file else locations.without_passwords
+            object.__setattr__(self, "mark", replace(self.mark, file=hide(self.mark.file)))
 
     def __str__(self) -> str:
         head = ": ".join(part for part in (str(self.mark) if self.mark else "", self.path, self.message) if part)

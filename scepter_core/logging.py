@@ -9,7 +9,9 @@ from __future__ import annotations
 import logging
 import sys
 from logging.handlers import MemoryHandler
-from pathlib import Path
+from typing import IO, Any
+
+from scepter_core.io import FileSystem
 
 FORMAT = "%(asctime)s %(levelname)-7s %(message)s"
 _PENDING_LINES = 10_000
@@ -36,18 +38,20 @@ class LogFile:
     Args:
         logger: the logger whose lines it gets, from now on.
         path: the file; lines are appended.
+        files: where it is.
     """
 
-    def __init__(self, logger: logging.Logger, path: str) -> None:
+    def __init__(self, logger: logging.Logger, path: str, files: FileSystem) -> None:
         self.logger, self.path = logger, path
+        self._files = files
         self._waiting = MemoryHandler(_PENDING_LINES, flushLevel=logging.CRITICAL + 1)
-        self._file: logging.FileHandler | None = None
+        self._file: logging.StreamHandler[IO[Any]] | None = None
         logger.addHandler(self._waiting)
 
     def open(self) -> None:
         """Create the file, or go on at its end, beginning with the lines that waited."""
-        Path(self.path).parent.mkdir(parents=True, exist_ok=True)
-        self._file = logging.FileHandler(self.path, encoding="utf-8")
+        self._files.makedirs(self._files.parent(self.path))
+        self._file = logging.StreamHandler(self._files.open(self.path, "a"))
         self._file.setFormatter(logging.Formatter(FORMAT, "%Y-%m-%d %H:%M:%S"))
         self._waiting.setTarget(self._file)
         self._waiting.close()  # hands its lines over
@@ -55,10 +59,15 @@ class LogFile:
         self.logger.addHandler(self._file)
 
     def close(self) -> None:
-        """Close the file; lines that still wait are dropped."""
+        """Close the file; lines that still wait are dropped.
+
+        Raises:
+            OSError: the last lines could not be written.
+        """
         self.logger.removeHandler(self._waiting)
         self._waiting.setTarget(None)
         if self._file is not None:
-            self.logger.removeHandler(self._file)
-            self._file.close()
-            self._file = None
+            handler, self._file = self._file, None
+            self.logger.removeHandler(handler)
+            handler.close()
+            handler.stream.close()

@@ -1,0 +1,317 @@
+"""Files of one store that fsspec has a driver for; paths are URLs."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import os
+import shutil
+import tempfile
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, BinaryIO, TypeVar
+
+from scepter_core import locations
+from scepter_core.io.filesystem import TEMPORARY, FileSystem
+from scepter_core.io.mirror import Mirror, MirrorFile
+from scepter_core.io.trying import RemoteError, Trying
+
+T = TypeVar("T")
+
+# Stores of objects: a PUT is seen whole or not at all, there is no rename, and folders are no more than parts of names.
+_OBJECT_STORES = frozenset(("abfs", "abfss", "az", "gcs", "gs", "hf", "oci", "oss", "s3", "s3a", "tos"))
+
+
+class RemoteFileSystem(FileSystem):
+    """The file system of one protocol (and host).
+
+    A file that is written stands on the local disk first. `write_atomic` uploads it when it is whole: to an object store
+    in one PUT, elsewhere under a temporary name that is then renamed. What `open` gives to write is uploaded when it is
+    closed, by `sync`, and every half a minute while it is flushed. A connection that is lost is tried again for a while.
+
+    Args:
+        protocol: fsspec's name for it.
+        options: of the driver.
+        retry_times: how often a call that failed is made again.
+        warn: told of each of these, as a logger's `warning` is.
+    """
+
+    def __init__(
+        self, protocol: str, options: Mapping[str, Any], *, retry_times: int, warn: Callable[..., object]
+    ) -> None:
+        self.protocol, self._options = protocol, dict(options)
+        self._trying = Trying(retry_times, options, warn)
+        self._driver: Any = None
+        self._mirrors: dict[str, Mirror] = {}
+        # Files are written by more than one thread. The second is taken inside a mirror's own lock, the first outside.
+        self._lock, self._driver_lock = threading.RLock(), threading.Lock()
+        self._numbers = itertools.count()
+        self._scratch: str | None = None
+        self._kept: set[str] = set()  # copies of files that could not be uploaded
+
+    # --- looking ---------------------------------------------------------------------------------------------------
+
+    def exists(self, path: str) -> bool:
+        return path in self._mirrors or bool(self._call(path, lambda fs: fs.exists(path)))
+
+    def isfile(self, path: str) -> bool:
+        return path in self._mirrors or bool(self._call(path, lambda fs: fs.isfile(path)))
+
+    def isdir(self, path: str) -> bool:
+        return bool(self._call(path, lambda fs: fs.isdir(path)))
+
+    def listdir(self, path: str) -> list[str]:
+        try:
+            entries = self._call(path, lambda fs: [(fs._strip_protocol(path), fs.ls(path, detail=False))])
+        except (FileNotFoundError, NotADirectoryError):
+            entries = []
+        names = {_name(entry) for own, found in entries for entry in found if entry.rstrip("/") != own.rstrip("/")}
+        names |= {_name(mirrored) for mirrored in self._mirrors if _folder(mirrored) == path.rstrip("/")}
+        return sorted(names)
+
+    def size(self, path: str) -> int:
+        with self._lock:
+            if path in self._mirrors:
+                return self._mirrors[path].size()
+        try:
+            return int(self._call(path, lambda fs: fs.info(path))["size"] or 0)
+        except FileNotFoundError:
+            return 0
+
+    # --- changing --------------------------------------------------------------------------------------------------
+
+    def makedirs(self, path: str) -> None:
+        if self.protocol not in _OBJECT_STORES:  # there, a driver would make a bucket of a misspelt name
+            self._change(path, lambda fs: fs.makedirs(path, exist_ok=True))
+
+    def remove(self, path: str) -> None:
+        self._forget(path)
+        try:
+            self._call(path, lambda fs: fs.rm_file(path))
+        except FileNotFoundError:
+            pass
+
+    def remove_all(self, path: str) -> None:
+        for mirrored in [name for name in self._mirrors if locations.is_within(name, path)]:
+            self._forget(mirrored)
+        try:
+            self._call(path, lambda fs: fs.rm(path, recursive=True))
+        except FileNotFoundError:
+            pass
+
+    def move(self, path: str, to: str) -> None:
+        mirror = self._mirrors.get(path)
+        if mirror is not None:
+            mirror.upload()
+            self._forget(path)
+        self._forget(to)
+        self._change(path, lambda fs: fs.mv(path, to))
+
+    def truncate(self, path: str, length: int) -> None:
+        if self.size(path) > length:
+            with self._lock:
+                self._mirror(path).truncate(length)
+
+    # --- contents --------------------------------------------------------------------------------------------------
+
+    def open(self, path: str, mode: str = "rb") -> IO[bytes] | IO[str]:
+        """As the local one, but that a file is read, written anew (`w`, `x`) or appended to (`a`), and not both.
+
+        What is written is seen by others when the file is closed, or earlier; see the class.
+        """
+        kind = mode.replace("b", "").replace("t", "")
+        if kind not in ("r", "w", "x", "a"):
+            raise io.UnsupportedOperation(f"mode {mode!r}: a file of {self.protocol}:// is read or written, not both")
+        binary: Any = self._open_copy(path) if kind == "r" else self._open_to_write(path, kind)
+        return binary if "b" in mode else io.TextIOWrapper(binary, encoding="utf-8", newline="\n")
+
+    @contextmanager
+    def fetched(self, path: str) -> Iterator[str]:
+        local = self._fetch(path)
+        try:
+            yield local
+        finally:
+            Path(local).unlink(missing_ok=True)
+
+    def write_atomic(self, path: str, write: Callable[[BinaryIO], object]) -> None:
+        """As the local one; where the store cannot be reached, `path` is as it was.
+
+        Raises:
+            OSError: the local disk said no.
+            RemoteError: the store did, or could not be reached.
+        """
+        local = self._new_local(path)
+        try:
+            with open(local, "wb") as file:
+                write(file)
+            self._put(local, path)
+        finally:
+            Path(local).unlink(missing_ok=True)
+
+    def sync(self) -> None:
+        """Upload what was written to files that are still open, or cut.
+
+        Raises:
+            RemoteError: the store said no, or could not be reached.
+        """
+        for mirror in list(self._mirrors.values()):
+            mirror.upload()
+            self._drop_if_done(mirror)
+
+    # --- inside: the store -----------------------------------------------------------------------------------------
+
+    def _call(self, path: str, work: Callable[[Any], T]) -> T:
+        """What `work` makes of the driver, with no listing that the driver remembers."""
+
+        def attempt() -> T:
+            driver = self._connected()
+            driver.invalidate_cache()
+            return work(driver)
+
+        return self._trying.call(path, attempt, self._disconnect)
+
+    def _change(self, path: str, work: Callable[[Any], object]) -> None:
+        """As `_call`; a place that is missing is an error of its own: a bucket, or what was to be moved."""
+        try:
+            self._call(path, work)
+        except FileNotFoundError as error:
+            raise RemoteError(f"{self._trying.words(error)} ({path})") from error
+
+    def _connected(self) -> Any:
+        with self._driver_lock:
+            if self._driver is None:
+                driver = locations.driver_of(self.protocol)
+                self._driver = driver(**self._options, skip_instance_cache=True)
+            return self._driver
+
+    def _disconnect(self) -> None:
+        with self._driver_lock:
+            self._driver = None
+
+    def _put(self, local: str, path: str) -> None:
+        """Give `path` the contents of a local file, whole or not at all."""
+        if self.protocol in _OBJECT_STORES:
+            self._change(path, lambda fs: fs.put_file(local, path))
+            return
+        self.makedirs(_folder(path))
+        temporary = f"{_folder(path)}/.{_name(path)}.{os.getpid()}{TEMPORARY}"
+        try:
+            self._change(path, lambda fs: fs.put_file(local, temporary))
+            self._change(path, lambda fs: _replace(fs, temporary, path))
+        except BaseException:
+            try:
+                self.remove(temporary)
+            except OSError:
+                pass  # as lost as the connection; the next run removes it
+            raise
+
+    # --- inside: copies on the local disk --------------------------------------------------------------------------
+
+    def _new_local(self, path: str) -> str:
+        with self._lock:
+            if self._scratch is None:
+                self._scratch = tempfile.mkdtemp(prefix="scepter-")
+                weakref.finalize(self, _remove_scratch, self._scratch, self._kept)
+            return str(Path(self._scratch, f"{next(self._numbers)}-{_name(path)[-100:]}"))
+
+    def _fetch(self, path: str) -> str:
+        local = self._new_local(path)
+        with self._lock:
+            if path in self._mirrors:
+                shutil.copyfile(self._mirrors[path].local, local)
+                return local
+        self._call(path, lambda fs: fs.get_file(path, local))
+        return local
+
+    def _open_copy(self, path: str) -> BinaryIO:
+        local = self._fetch(path)
+        file = open(local, "rb")  # noqa: SIM115  # the caller closes it
+        if os.name != "nt":  # elsewhere it goes with the folder
+            Path(local).unlink()
+        return file
+
+    def _open_to_write(self, path: str, kind: str) -> MirrorFile:
+        if kind == "x" and self.exists(path):
+            raise FileExistsError(path)
+        with self._lock:
+            mirror = self._mirror(path, fetch=kind == "a")
+            if kind != "a":
+                mirror.begin_anew()
+            mirror.writers += 1
+            return MirrorFile(mirror, self._closed)
+
+    def _mirror(self, path: str, *, fetch: bool = True) -> Mirror:
+        with self._lock:
+            if path not in self._mirrors:
+                local = ""
+                if fetch:
+                    try:
+                        local = self._fetch(path)
+                    except FileNotFoundError:
+                        pass
+                if not local:
+                    local = self._new_local(path)
+                    Path(local).touch()
+                self._mirrors[path] = Mirror(path, local, self._put)
+            return self._mirrors[path]
+
+    def _closed(self, mirror: Mirror) -> None:
+        mirror.writers -= 1
+        try:
+            mirror.upload()
+        except RemoteError as error:
+            self._kept.add(mirror.local)
+            raise RemoteError(f"{error}; what it was to hold is in {mirror.local}") from error
+        self._kept.discard(mirror.local)
+        self._drop_if_done(mirror)
+
+    def _drop_if_done(self, mirror: Mirror) -> None:
+        with self._lock:
+            is_ours = self._mirrors.get(mirror.path) is mirror
+            if is_ours and not mirror.writers and mirror.is_settled:
+                self._forget(mirror.path)
+
+    def _forget(self, path: str) -> None:
+        with self._lock:
+            mirror = self._mirrors.pop(path, None)
+            if mirror is not None:
+                mirror.discard()
+
+
+def _replace(fs: Any, path: str, to: str) -> None:
+    """Rename; a store that refuses to replace a file gets it moved aside first, so that it is never gone."""
+    if not fs.exists(path) and fs.exists(to):
+        return  # an attempt before this one was made, and its answer was lost
+    try:
+        fs.mv(path, to)
+    except Exception:  # of the driver's own kind
+        aside = f"{path}.old"
+        if not (fs.exists(to) and fs.exists(path)):
+            raise
+        fs.mv(to, aside)
+        try:
+            fs.mv(path, to)
+        except Exception:
+            fs.mv(aside, to)
+            raise
+        fs.rm_file(aside)
+
+
+def _name(path: str) -> str:
+    return path.rstrip("/").rpartition("/")[2]
+
+
+def _folder(path: str) -> str:
+    return path.rstrip("/").rpartition("/")[0]
+
+
+def _remove_scratch(folder: str, kept: set[str]) -> None:
+    """Remove the copies but those that hold what nothing else does."""
+    for entry in Path(folder).iterdir():
+        if str(entry) not in kept:
+            entry.unlink()
+    if not kept:
+        Path(folder).rmdir()
