@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from scepter_core.errors import RunError
 from scepter_core.io import FileSystem, RunFileSystem
+from scepter_core.locations import is_local
 
 FORMAT = 1  # of the layout that `solver.state` writes
 FOLDER = "checkpoints"
@@ -66,15 +67,7 @@ def read_checkpoint(path: str, files: FileSystem | None = None) -> dict[str, Any
 
 def list_checkpoints(work_dir: str, files: FileSystem | None = None) -> list[CheckpointInfo]:
     """Every checkpoint file of WORK_DIR, each read whole; the furthest first, damaged ones last."""
-    files = files or RunFileSystem()
-    infos = []
-    for path in _paths(work_dir, files):
-        try:
-            with files.fetched(path) as local:
-                infos.append(_describe(local, path))
-        except FileNotFoundError:
-            continue  # gone since it was listed
-    return sorted(infos, key=_furthest, reverse=True)
+    return _sorted(work_dir, files or RunFileSystem(), _examine)
 
 
 def newest_checkpoint(
@@ -82,14 +75,28 @@ def newest_checkpoint(
 ) -> str | None:
     """The whole checkpoint whose run had come furthest, by its own position; None where there is none.
 
+    Where they are remote, each tells its position first, in a few small reads; only the furthest is fetched, and the next
+    one where it is damaged.
+
     Args:
         warn: told of every damaged file that is passed over.
     """
-    infos = list_checkpoints(work_dir, files)
+    files = files or RunFileSystem()
+    if is_local(work_dir):
+        infos = _sorted(work_dir, files, _examine)
+    else:
+        infos = _sorted(work_dir, files, _glance)
+        for place, info in enumerate(infos):
+            if info.damage is not None:
+                break
+            with files.fetched(info.path) as local:
+                infos[place] = replace(info, damage=damage_of(local))
+            if infos[place].damage is None:
+                break
     for info in infos:
         if info.damage is not None:
             warn(f"passing over the checkpoint {info.path}: {info.damage}")
-    return infos[0].path if infos and infos[0].damage is None else None
+    return next((info.path for info in infos if info.damage is None), None)
 
 
 def find_checkpoint(
@@ -117,17 +124,37 @@ def _paths(work_dir: str, files: FileSystem) -> list[str]:
     return [files.join(folder, name) for name in files.listdir(folder) if name.endswith(SUFFIX)]
 
 
-def _furthest(info: CheckpointInfo) -> tuple[Any, ...]:
-    return (info.damage is None, info.position)
+def _sorted(
+    work_dir: str, files: FileSystem, look: Callable[[str, FileSystem], CheckpointInfo]
+) -> list[CheckpointInfo]:
+    infos = []
+    for path in _paths(work_dir, files):
+        try:
+            infos.append(look(path, files))
+        except FileNotFoundError:
+            continue  # gone since it was listed
+    return sorted(infos, key=lambda info: (info.damage is None, info.position), reverse=True)
 
 
-def _describe(local: str, path: str) -> CheckpointInfo:
-    size = Path(local).stat().st_size
-    damage = damage_of(local)
-    if damage is not None:
-        return CheckpointInfo(path, size, damage)
+def _examine(path: str, files: FileSystem) -> CheckpointInfo:
+    """What a file says of itself, and whether it is whole."""
+    with files.fetched(path) as local:
+        size, damage = Path(local).stat().st_size, damage_of(local)
+        return CheckpointInfo(path, size, damage) if damage is not None else _told_by(local, path, size, mmap=True)
+
+
+def _glance(path: str, files: FileSystem) -> CheckpointInfo:
+    """What a file says of itself, without its tensors: whether they are whole is not known then."""
+    with files.glanced(path) as file:
+        info = _told_by(file, path, 0, map_location="meta")
+    if info.damage is None:
+        return info
+    return _examine(path, files)  # what it has, if it has anything, takes a whole look
+
+
+def _told_by(file: str | BinaryIO, path: str, size: int, **options: Any) -> CheckpointInfo:
     try:
-        state = _load(local, path, mmap=True)
+        state = _load(file, path, **options)
         position = state["position"]
         step = state["total_iter"]["train"]
         return CheckpointInfo(
@@ -160,11 +187,11 @@ def damage_of(path: str) -> str | None:
     return f"it is damaged (checksum of {broken})" if broken else None
 
 
-def _load(local: str, path: str, *, mmap: bool = False) -> dict[str, Any]:
+def _load(file: str | BinaryIO, path: str, *, map_location: str = "cpu", mmap: bool = False) -> dict[str, Any]:
     import torch
 
     try:
-        state = torch.load(local, map_location="cpu", weights_only=True, mmap=mmap)
+        state = torch.load(file, map_location=map_location, weights_only=True, mmap=mmap)
     except Exception as error:  # torch raises whatever a strange pickle leads it to
         raise RunError(f"cannot read the checkpoint {path}: {_first_line(error)}") from None
     if not isinstance(state, dict) or "format" not in state:

@@ -94,6 +94,12 @@ class FileSystem:
             raise FileNotFoundError(path)
         yield path
 
+    @contextmanager
+    def glanced(self, path: str) -> Iterator[str | BinaryIO]:
+        """As `fetched`, for a reader that wants little of a large file: the file, or one whose reads each fetch a part."""
+        with self.fetched(path) as local:
+            yield local
+
     def truncate(self, path: str, length: int) -> None:
         """Cut the file back to its first `length` bytes; a shorter or missing file is left alone."""
         if self.size(path) > length:

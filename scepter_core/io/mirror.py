@@ -18,16 +18,18 @@ class Mirror:
 
     Args:
         path: the file's URL.
-        local: the copy; it is there already, and is what the store holds.
+        local: the copy, which is there already.
+        is_stored: whether the store holds the same.
         upload: puts a local file to a URL, whole.
     """
 
-    def __init__(self, path: str, local: str, upload: Callable[[str, str], None]) -> None:
+    def __init__(self, path: str, local: str, is_stored: bool, upload: Callable[[str, str], None]) -> None:
         self.path, self.local = path, local
         self.writers = 0
         self._upload, self._is_gone = upload, False
+        self._process = os.getpid()  # a worker, forked from the run, uploads nothing
         self._lock = threading.Lock()  # one upload at a time, and no cut meanwhile
-        self._there = os.path.getsize(local)  # noqa: PTH202  # bytes that the store holds; -1: not those of the copy
+        self._there = self.size() if is_stored else -1  # bytes that the store holds; -1: not those of the copy
         self._looked = time.monotonic()
 
     @property
@@ -62,7 +64,7 @@ class Mirror:
             OSError: it said no; the copy stays.
         """
         with self._lock:
-            if not self._is_gone and self.size() != self._there:
+            if self._process == os.getpid() and not self._is_gone and self.size() != self._there:
                 still = f"{self.local}.upload"  # the copy may grow meanwhile, which not every driver takes well
                 shutil.copyfile(self.local, still)
                 self._upload(still, self.path)

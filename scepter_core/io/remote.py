@@ -10,17 +10,19 @@ import tempfile
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, BinaryIO, TypeVar
 
 from scepter_core import locations
 from scepter_core.io.filesystem import TEMPORARY, FileSystem
 from scepter_core.io.mirror import Mirror, MirrorFile
-from scepter_core.io.trying import RemoteError, Trying
+from scepter_core.io.parts import PartsFile
+from scepter_core.io.trying import RemoteError, Trying, is_missing
 
 T = TypeVar("T")
 
+_GLANCE = 2**16  # bytes of one read of a file that is not fetched whole
 # Stores of objects: a PUT is seen whole or not at all, there is no rename, and folders are no more than parts of names.
 _OBJECT_STORES = frozenset(("abfs", "abfss", "az", "gcs", "gs", "hf", "oci", "oss", "s3", "s3a", "tos"))
 
@@ -55,20 +57,24 @@ class RemoteFileSystem(FileSystem):
     # --- looking ---------------------------------------------------------------------------------------------------
 
     def exists(self, path: str) -> bool:
-        return path in self._mirrors or bool(self._call(path, lambda fs: fs.exists(path)))
+        return path in self._mirrors or self._call(path, _info) is not None
 
     def isfile(self, path: str) -> bool:
-        return path in self._mirrors or bool(self._call(path, lambda fs: fs.isfile(path)))
+        return path in self._mirrors or self._is(path, "file")
 
     def isdir(self, path: str) -> bool:
-        return bool(self._call(path, lambda fs: fs.isdir(path)))
+        return self._is(path, "directory")
+
+    def _is(self, path: str, kind: str) -> bool:
+        info = self._call(path, _info)
+        return info is not None and info["type"] == kind
 
     def listdir(self, path: str) -> list[str]:
         try:
-            entries = self._call(path, lambda fs: [(fs._strip_protocol(path), fs.ls(path, detail=False))])
-        except (FileNotFoundError, NotADirectoryError):
-            entries = []
-        names = {_name(entry) for own, found in entries for entry in found if entry.rstrip("/") != own.rstrip("/")}
+            own, entries = self._call(path, lambda fs, at: (at.rstrip("/"), fs.ls(at, detail=False)))
+        except FileNotFoundError:
+            own, entries = "", []
+        names = {_name(entry) for entry in entries if entry.rstrip("/") != own}
         names |= {_name(mirrored) for mirrored in self._mirrors if _folder(mirrored) == path.rstrip("/")}
         return sorted(names)
 
@@ -76,31 +82,24 @@ class RemoteFileSystem(FileSystem):
         with self._lock:
             if path in self._mirrors:
                 return self._mirrors[path].size()
-        try:
-            return int(self._call(path, lambda fs: fs.info(path))["size"] or 0)
-        except FileNotFoundError:
-            return 0
+        info = self._call(path, _info)
+        return int(info["size"] or 0) if info is not None else 0
 
     # --- changing --------------------------------------------------------------------------------------------------
 
     def makedirs(self, path: str) -> None:
         if self.protocol not in _OBJECT_STORES:  # there, a driver would make a bucket of a misspelt name
-            self._change(path, lambda fs: fs.makedirs(path, exist_ok=True))
+            self._change(path, lambda fs, at: fs.makedirs(at, exist_ok=True))
 
     def remove(self, path: str) -> None:
         self._forget(path)
-        try:
-            self._call(path, lambda fs: fs.rm_file(path))
-        except FileNotFoundError:
-            pass
+        with suppress(FileNotFoundError):
+            self._call(path, lambda fs, at: fs.rm_file(at))
 
     def remove_all(self, path: str) -> None:
         for mirrored in [name for name in self._mirrors if locations.is_within(name, path)]:
             self._forget(mirrored)
-        try:
-            self._call(path, lambda fs: fs.rm(path, recursive=True))
-        except FileNotFoundError:
-            pass
+        self._call(path, _remove_all)
 
     def move(self, path: str, to: str) -> None:
         mirror = self._mirrors.get(path)
@@ -108,7 +107,7 @@ class RemoteFileSystem(FileSystem):
             mirror.upload()
             self._forget(path)
         self._forget(to)
-        self._change(path, lambda fs: fs.mv(path, to))
+        self._change(path, lambda fs, at: fs.mv(at, fs._strip_protocol(to)))
 
     def truncate(self, path: str, length: int) -> None:
         if self.size(path) > length:
@@ -135,6 +134,21 @@ class RemoteFileSystem(FileSystem):
             yield local
         finally:
             Path(local).unlink(missing_ok=True)
+
+    @contextmanager
+    def glanced(self, path: str) -> Iterator[BinaryIO]:
+        """As the local one.
+
+        Raises:
+            RemoteError: at the end too, where a reader took the loss of the connection for a damage of the file.
+        """
+        length = int(self._call(path, lambda fs, at: fs.info(at))["size"])
+        parts = PartsFile(lambda start, end: self._call(path, lambda fs, at: fs.cat_file(at, start=start, end=end)), length)
+        try:
+            yield io.BufferedReader(parts, _GLANCE)
+        finally:
+            if parts.error is not None:
+                raise parts.error
 
     def write_atomic(self, path: str, write: Callable[[BinaryIO], object]) -> None:
         """As the local one; where the store cannot be reached, `path` is as it was.
@@ -163,17 +177,17 @@ class RemoteFileSystem(FileSystem):
 
     # --- inside: the store -----------------------------------------------------------------------------------------
 
-    def _call(self, path: str, work: Callable[[Any], T]) -> T:
-        """What `work` makes of the driver, with no listing that the driver remembers."""
+    def _call(self, path: str, work: Callable[[Any, str], T]) -> T:
+        """What `work` makes of the driver, which remembers no listing, and of the driver's own name for `path`."""
 
         def attempt() -> T:
             driver = self._connected()
             driver.invalidate_cache()
-            return work(driver)
+            return work(driver, driver._strip_protocol(path))
 
         return self._trying.call(path, attempt, self._disconnect)
 
-    def _change(self, path: str, work: Callable[[Any], object]) -> None:
+    def _change(self, path: str, work: Callable[[Any, str], object]) -> None:
         """As `_call`; a place that is missing is an error of its own: a bucket, or what was to be moved."""
         try:
             self._call(path, work)
@@ -194,18 +208,16 @@ class RemoteFileSystem(FileSystem):
     def _put(self, local: str, path: str) -> None:
         """Give `path` the contents of a local file, whole or not at all."""
         if self.protocol in _OBJECT_STORES:
-            self._change(path, lambda fs: fs.put_file(local, path))
+            self._change(path, lambda fs, at: fs.put_file(local, at))
             return
         self.makedirs(_folder(path))
         temporary = f"{_folder(path)}/.{_name(path)}.{os.getpid()}{TEMPORARY}"
         try:
-            self._change(path, lambda fs: fs.put_file(local, temporary))
-            self._change(path, lambda fs: _replace(fs, temporary, path))
+            self._change(temporary, lambda fs, at: fs.put_file(local, at))
+            self._change(temporary, lambda fs, at: _replace(fs, at, fs._strip_protocol(path)))
         except BaseException:
-            try:
+            with suppress(OSError):  # as lost as the connection; the next run removes it
                 self.remove(temporary)
-            except OSError:
-                pass  # as lost as the connection; the next run removes it
             raise
 
     # --- inside: copies on the local disk --------------------------------------------------------------------------
@@ -214,7 +226,7 @@ class RemoteFileSystem(FileSystem):
         with self._lock:
             if self._scratch is None:
                 self._scratch = tempfile.mkdtemp(prefix="scepter-")
-                weakref.finalize(self, _remove_scratch, self._scratch, self._kept)
+                weakref.finalize(self, _remove_scratch, self._scratch, self._kept, os.getpid())
             return str(Path(self._scratch, f"{next(self._numbers)}-{_name(path)[-100:]}"))
 
     def _fetch(self, path: str) -> str:
@@ -223,7 +235,7 @@ class RemoteFileSystem(FileSystem):
             if path in self._mirrors:
                 shutil.copyfile(self._mirrors[path].local, local)
                 return local
-        self._call(path, lambda fs: fs.get_file(path, local))
+        self._call(path, lambda fs, at: fs.get_file(at, local))
         return local
 
     def _open_copy(self, path: str) -> BinaryIO:
@@ -246,17 +258,19 @@ class RemoteFileSystem(FileSystem):
     def _mirror(self, path: str, *, fetch: bool = True) -> Mirror:
         with self._lock:
             if path not in self._mirrors:
-                local = ""
-                if fetch:
-                    try:
-                        local = self._fetch(path)
-                    except FileNotFoundError:
-                        pass
-                if not local:
+                local = self._fetch_if_there(path) if fetch else None
+                is_stored = local is not None
+                if local is None:
                     local = self._new_local(path)
                     Path(local).touch()
-                self._mirrors[path] = Mirror(path, local, self._put)
+                self._mirrors[path] = Mirror(path, local, is_stored, self._put)
             return self._mirrors[path]
+
+    def _fetch_if_there(self, path: str) -> str | None:
+        try:
+            return self._fetch(path)
+        except FileNotFoundError:
+            return None
 
     def _closed(self, mirror: Mirror) -> None:
         mirror.writers -= 1
@@ -281,16 +295,35 @@ class RemoteFileSystem(FileSystem):
                 mirror.discard()
 
 
+def _info(fs: Any, path: str) -> Mapping[str, Any] | None:
+    """What the store knows of `path`; None where there is nothing. `exists` of many drivers says no to any error."""
+    try:
+        found: Mapping[str, Any] = fs.info(path)
+    except Exception as error:  # of the driver's own kind
+        if is_missing(error):
+            return None
+        raise
+    return found
+
+
+def _remove_all(fs: Any, path: str) -> None:
+    info = _info(fs, path)
+    if info is not None and info["type"] == "directory":
+        fs.rm(path, recursive=True)
+    elif info is not None:
+        fs.rm_file(path)
+
+
 def _replace(fs: Any, path: str, to: str) -> None:
     """Rename; a store that refuses to replace a file gets it moved aside first, so that it is never gone."""
-    if not fs.exists(path) and fs.exists(to):
+    if _info(fs, path) is None and _info(fs, to) is not None:
         return  # an attempt before this one was made, and its answer was lost
     try:
         fs.mv(path, to)
     except Exception:  # of the driver's own kind
-        aside = f"{path}.old"
-        if not (fs.exists(to) and fs.exists(path)):
+        if _info(fs, path) is None or _info(fs, to) is None:
             raise
+        aside = f"{path}.old{TEMPORARY}"
         fs.mv(to, aside)
         try:
             fs.mv(path, to)
@@ -308,8 +341,10 @@ def _folder(path: str) -> str:
     return path.rstrip("/").rpartition("/")[0]
 
 
-def _remove_scratch(folder: str, kept: set[str]) -> None:
+def _remove_scratch(folder: str, kept: set[str], process: int) -> None:
     """Remove the copies but those that hold what nothing else does."""
+    if os.getpid() != process:  # a worker, forked from the run
+        return
     for entry in Path(folder).iterdir():
         if str(entry) not in kept:
             entry.unlink()

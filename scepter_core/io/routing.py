@@ -86,6 +86,11 @@ class RunFileSystem(FileSystem):
         with self._of(path).fetched(_place(path)) as local:
             yield local
 
+    @contextmanager
+    def glanced(self, path: str) -> Iterator[str | BinaryIO]:
+        with self._of(path).glanced(_place(path)) as glanced:
+            yield glanced
+
     def truncate(self, path: str, length: int) -> None:
         self._of(path).truncate(_place(path), length)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 import time
 from collections.abc import Callable, Mapping
@@ -44,7 +45,7 @@ class Trying:
             again: called before another attempt, to connect anew.
 
         Raises:
-            FileNotFoundError, FileExistsError: as the driver raises them.
+            FileNotFoundError, FileExistsError: what the driver raises means that.
             RemoteError: anything else that it raises, at once where another attempt could not help.
         """
         times = 0 if time.monotonic() - self._gave_up < _IN_DOUBT else self._times
@@ -55,6 +56,8 @@ class Trying:
             except (FileNotFoundError, FileExistsError):
                 raise
             except Exception as error:  # drivers raise what their libraries do, of any kind
+                if is_missing(error):
+                    raise FileNotFoundError(self.words(error)) from error
                 if _is_final(error):
                     raise RemoteError(f"{self.words(error)} ({path})") from error
                 if attempt > times:
@@ -78,9 +81,16 @@ class Trying:
         return locations.without_passwords(text)
 
 
+def is_missing(error: Exception) -> bool:
+    """Whether it says that there is no such file. The FTP driver has no other word for it than the server's reply."""
+    is_ftp_reply = type(error).__name__ == "error_perm" and str(error).startswith("550")
+    return isinstance(error, FileNotFoundError) or getattr(error, "errno", None) == errno.ENOENT or is_ftp_reply
+
+
 def _is_final(error: Exception) -> bool:
     """Whether another attempt would end the same."""
-    return isinstance(error, (*_FINAL, *_MISUSE)) or "Credential" in type(error).__name__
+    name = type(error).__name__
+    return isinstance(error, (*_FINAL, *_MISUSE)) or "Credential" in name or name == "error_perm"
 
 
 def _secrets(options: Mapping[str, Any]) -> list[str]:

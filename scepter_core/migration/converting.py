@@ -9,10 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from scepter_core import locations
 from scepter_core._version import __version__
 from scepter_core.checkpoints import FORMAT, SUFFIX
 from scepter_core.errors import ConfigError, Problem, RunError
-from scepter_core.io import FileSystem
+from scepter_core.io import RunFileSystem
 from scepter_core.migration.layouts import Found, recognise
 from scepter_core.migration.reading import read
 from scepter_core.sections import MODES
@@ -57,7 +58,7 @@ def convert(
     """Write what is in the file `old` as `new`: a checkpoint (`.pth`), or the weights alone (`.safetensors`).
 
     Args:
-        old: a checkpoint of SCEPTER's, a plain state dict, or a checkpoint of this engine.
+        old: a checkpoint of SCEPTER's, a plain state dict, or a checkpoint of this engine; a path or a URL, as `new`.
         new: appears whole or not at all.
         overwrite: replace `new` where it exists.
         weights_only: a checkpoint at the very start of a run: no counters, no optimizer.
@@ -68,8 +69,10 @@ def convert(
         ConfigError: what is asked for cannot be: no such file, `new` exists, …
         RunError: the content of `old` cannot be converted, or `new` not be written.
     """
-    _check(old, new, overwrite)
-    found = recognise(read(old), old)
+    files = RunFileSystem()
+    old, new = files.without_password(old), files.without_password(new)
+    _check(old, new, overwrite, files)
+    found = recognise(_read(old, files), old)
     to_safetensors = new.endswith(SAFETENSORS)
     if found.is_ours and not to_safetensors and not weights_only:
         raise ConfigError(f"{old} is a checkpoint of this engine already: nothing to convert")
@@ -85,7 +88,7 @@ def convert(
     else:
         content, left_out = partial(_save, _as_checkpoint(found)), []
     try:
-        FileSystem().write_atomic(new, content)
+        files.write_atomic(new, content)
     except (OSError, RuntimeError) as error:  # torch reports a full disk as a RuntimeError
         raise RunError(f"could not write {new}: {error}") from error
     return Conversion(
@@ -101,16 +104,25 @@ def convert(
     )
 
 
-def _check(old: str, new: str, overwrite: bool) -> None:
-    path = Path(new)
-    if path.suffix not in (SUFFIX, SAFETENSORS):
+def _check(old: str, new: str, overwrite: bool, files: RunFileSystem) -> None:
+    if not new.endswith((SUFFIX, SAFETENSORS)):
         raise ConfigError(f"{new}: the new file's name ends in {SUFFIX}, for a checkpoint, or in {SAFETENSORS}")
-    if path.is_dir():
+    if files.isdir(new):
         raise ConfigError(f"{new} is a folder")
-    if path.exists() and Path(old).exists() and path.samefile(old):
+    if files.resolve(new) == files.resolve(old) and files.exists(new):
         raise ConfigError(f"{new} is the old file: give the new one another name")
-    if path.exists() and not overwrite:
+    if files.exists(new) and not overwrite:
         raise ConfigError([Problem(f"{new} exists", hint="--overwrite replaces it")])
+
+
+def _read(old: str, files: RunFileSystem) -> Any:
+    if locations.is_local(old):
+        return read(locations.local_path(old), old)
+    try:
+        with files.fetched(old) as local:
+            return read(local, old)
+    except FileNotFoundError:
+        raise ConfigError(f"{old}: there is no such file") from None
 
 
 def _step_of(path: str) -> int:
