@@ -51,14 +51,11 @@ class Problem:
 
     def __post_init__(self) -> None:
         """Mask secrets, whoever shows the problem."""
-        of_options = "FILE_SYSTEM" in self.path
         if self.found is not None:
-            is_secret = of_options and locations.is_secret(self.path.rpartition("FILE_SYSTEM")[2])
-            shown = self.found if "${" in self.found or not is_secret else locations.MASK
-            object.__setattr__(self, "found", locations.without_passwords(shown))
+            option = self.path.rpartition("FILE_SYSTEM")[2] if "FILE_SYSTEM" in self.path else ""
+            object.__setattr__(self, "found", locations.shown(option, self.found))
         if self.mark is not None and not self.mark.line:  # an override: what was written is the place itself
-            hide = locations.without_secrets if "FILE_SYSTEM" in self.mark.file else locations.without_passwords
-            object.__setattr__(self, "mark", replace(self.mark, file=hide(self.mark.file)))
+            object.__setattr__(self, "mark", replace(self.mark, file=locations.shown_override(self.mark.file)))
 
     def __str__(self) -> str:
         head = ": ".join(part for part in (str(self.mark) if self.mark else "", self.path, self.message) if part)

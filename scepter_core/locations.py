@@ -6,6 +6,7 @@ Only a URL makes fsspec, and its protocol's driver, be imported.
 from __future__ import annotations
 
 import difflib
+import os
 import posixpath
 import re
 from collections.abc import Mapping
@@ -15,27 +16,25 @@ from typing import Any
 MASK = "***"
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://", re.ASCII)
 _ONE_SLASH = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/(?!/)", re.ASCII)
+_CHAINED = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+(://[^:]*)?::", re.ASCII)
 _USER_INFO = re.compile(
     r"(?P<head>[A-Za-z][A-Za-z0-9+.-]+://(?:\$\{[^{}]*\}|[^/@:\s'\"{])*):(?P<password>(?!\$\{)[^/@\s'\"]+)@", re.ASCII
 )
 _SECRET = re.compile(r"key|secret|token|passw|passphrase|credential|auth|sas|conn(ection)?_str|cookie", re.IGNORECASE)
-_SECRET_TEXT = re.compile(
-    r"(?P<name>[\w-]*(?:key|secret|token|passw|passphrase|credential|auth)[\w-]*)(?P<sign>['\"]?\s*[=:]\s*)"
-    r"(?:\"[^\"]*\"|'[^']*'|[^\s,}\]]+)",
-    re.IGNORECASE,
-)
+_REFERENCE = re.compile(r"\$\{[^{},]*\}")  # without a default, which would be the secret itself
+_OVERRIDE = re.compile(r"(?P<path>FILE_SYSTEM[^=]*=).*(?P<end>\")", re.DOTALL)
 _LOCAL = ("file", "local")
 _NEAR = 0.8  # how alike an option must be to one of the driver's to be taken for a misspelling of it
 
 
 def is_url(path: str) -> bool:
     """Whether `path` is a URL, and no path of the local disk."""
-    return _URL.match(path) is not None
+    return _URL.match(os.fspath(path)) is not None
 
 
 def protocol_of(url: str) -> str:
-    """The part before `://`, in lower case."""
-    match = _URL.match(url)
+    """The part before `://`, in lower case; `file` of a local path."""
+    match = _URL.match(os.fspath(url))
     return match[1].lower() if match else "file"
 
 
@@ -134,9 +133,15 @@ def without_passwords(text: str) -> str:
     return _USER_INFO.sub(rf"\g<head>:{MASK}@", text)
 
 
-def without_secrets(text: str) -> str:
-    """As `without_passwords`, and what stands behind `SECRET:`, `key=` and their like masked too."""
-    return _SECRET_TEXT.sub(rf"\g<name>\g<sign>{MASK}", without_passwords(text))
+def shown(option: str, text: str) -> str:
+    """What may be shown of the value of an option: a reference, as it is, and what is no secret, without passwords."""
+    bare = text.strip("'\"")
+    return MASK if is_secret(option) and not _REFERENCE.fullmatch(bare) else without_passwords(text)
+
+
+def shown_override(text: str) -> str:
+    """What may be shown of an override, whose value may be a whole section."""
+    return without_passwords(_OVERRIDE.sub(rf"\g<path>{MASK}\g<end>", text))
 
 
 # --- drivers ------------------------------------------------------------------------------------
@@ -205,6 +210,8 @@ def check(path: str) -> str:
     Raises:
         ValueError: what can be known of it without connecting says that it cannot be reached: its protocol, its driver.
     """
+    if _CHAINED.match(path):
+        raise ValueError("chained URLs (::) are no place to write to; give the URL of the store itself")
     slip = _ONE_SLASH.match(path)
     if slip is not None:
         import fsspec
@@ -213,8 +220,6 @@ def check(path: str) -> str:
             raise ValueError(f"a URL has two slashes: {slip[1]}://")
     if not is_url(path):
         return path
-    if "::" in path:
-        raise ValueError("chained URLs (::) are no place to write to; give the URL of the store itself")
     if split_password(path)[1] == MASK:
         raise ValueError("the password was masked when this was written; write it as ${env:NAME}")
     if not is_local(path):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import enum
-import re
 from collections.abc import Mapping as AbstractMapping
 from typing import Any, TypeAlias
 
@@ -15,11 +14,10 @@ from pydantic import BaseModel
 from scepter_core.config.annotations import as_number
 from scepter_core.config.nodes import Entry, Mapping, Node, Scalar, Sequence, float_text, plain_value
 from scepter_core.config.section import FreeSection, keys_of
-from scepter_core.locations import MASK, is_secret, without_passwords
+from scepter_core.locations import MASK, shown, without_passwords
 
 _INDICATORS = set("?:,[]{}#&*!|>'\"%@`=<-")
 _ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r", "\0": "\\0"}
-_REFERENCE = re.compile(r"\$\{[^{},]*\}")  # without a default, which would be the secret itself
 _RESOLVER = yaml.SafeLoader(
     ""
 )  # for what YAML 1.1 takes a plain text for: other readers of our files go by that
@@ -87,10 +85,9 @@ def _hidden(tree: dict[str, _Tree], source: Any) -> dict[str, _Tree]:
 def _hidden_value(key: str, value: _Tree) -> _Tree:
     if isinstance(value, dict):
         return {name: _hidden_value(name, below) for name, below in value.items()}
-    if not isinstance(value, _Text) or not is_secret(key) or value.text in ("", "null"):
+    if not isinstance(value, _Text) or value.text in ("", "null") or shown(key, value.text) != MASK:
         return value
-    is_reference = _REFERENCE.fullmatch(value.text.strip("'\"")) is not None
-    return value if is_reference else _Text(_quote(MASK))
+    return _Text(_quote(MASK))
 
 
 def _tree(value: Any, node: Node | None) -> _Tree:

@@ -12,13 +12,17 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any, BinaryIO, TypeVar
+from types import SimpleNamespace
+from typing import IO, TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from scepter_core import locations
 from scepter_core.io.filesystem import TEMPORARY, FileSystem
 from scepter_core.io.mirror import Mirror, MirrorFile
 from scepter_core.io.parts import PartsFile
 from scepter_core.io.trying import RemoteError, Trying, is_missing
+
+if TYPE_CHECKING:
+    import asyncio
 
 T = TypeVar("T")
 
@@ -46,10 +50,12 @@ class RemoteFileSystem(FileSystem):
     ) -> None:
         self.protocol, self._options = protocol, dict(options)
         self._trying = Trying(retry_times, options, warn)
-        self._driver: Any = None
+        # Files are written by more than one thread. A driver that has a thread of its own serves them all; of the others
+        # each gets its own, as their connections carry one conversation at a time.
+        is_shared = locations.driver_of(protocol).async_impl
+        self._connection: Any = SimpleNamespace() if is_shared else threading.local()
         self._mirrors: dict[str, Mirror] = {}
-        # Files are written by more than one thread. The second is taken inside a mirror's own lock, the first outside.
-        self._lock, self._driver_lock = threading.RLock(), threading.Lock()
+        self._lock = threading.RLock()  # of the mirrors
         self._numbers = itertools.count()
         self._scratch: str | None = None
         self._kept: set[str] = set()  # copies of files that could not be uploaded
@@ -89,7 +95,7 @@ class RemoteFileSystem(FileSystem):
 
     def makedirs(self, path: str) -> None:
         if self.protocol not in _OBJECT_STORES:  # there, a driver would make a bucket of a misspelt name
-            self._change(path, lambda fs, at: fs.makedirs(at, exist_ok=True))
+            self._change(path, _makedirs)
 
     def remove(self, path: str) -> None:
         self._forget(path)
@@ -195,15 +201,16 @@ class RemoteFileSystem(FileSystem):
             raise RemoteError(f"{self._trying.words(error)} ({path})") from error
 
     def _connected(self) -> Any:
-        with self._driver_lock:
-            if self._driver is None:
-                driver = locations.driver_of(self.protocol)
-                self._driver = driver(**self._options, skip_instance_cache=True)
-            return self._driver
+        connection = self._connection
+        if getattr(connection, "driver", None) is None:
+            cls = locations.driver_of(self.protocol)
+            connection.driver = cls(**self._options, skip_instance_cache=True)
+            if cls.async_impl:
+                connection.driver.loop.set_exception_handler(_tell_of)
+        return connection.driver
 
     def _disconnect(self) -> None:
-        with self._driver_lock:
-            self._driver = None
+        self._connection.driver = None
 
     def _put(self, local: str, path: str) -> None:
         """Give `path` the contents of a local file, whole or not at all."""
@@ -304,6 +311,20 @@ def _info(fs: Any, path: str) -> Mapping[str, Any] | None:
             return None
         raise
     return found
+
+
+def _tell_of(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """In the thread of the drivers: tell of errors that nobody took, but of lost connections, which their calls report."""
+    if not isinstance(context.get("exception"), OSError):
+        loop.default_exception_handler(context)
+
+
+def _makedirs(fs: Any, path: str) -> None:
+    info = _info(fs, path)
+    if info is None:
+        fs.makedirs(path, exist_ok=True)
+    elif info["type"] != "directory":
+        raise NotADirectoryError(f"{path} is a file")
 
 
 def _remove_all(fs: Any, path: str) -> None:

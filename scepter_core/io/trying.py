@@ -48,7 +48,8 @@ class Trying:
             FileNotFoundError, FileExistsError: what the driver raises means that.
             RemoteError: anything else that it raises, at once where another attempt could not help.
         """
-        times = 0 if time.monotonic() - self._gave_up < _IN_DOUBT else self._times
+        in_doubt = time.monotonic() - self._gave_up < _IN_DOUBT
+        times = 0 if in_doubt else self._times
         began, wait = time.monotonic(), _FIRST_WAIT
         for attempt in range(1, times + 2):
             try:
@@ -62,8 +63,9 @@ class Trying:
                     raise RemoteError(f"{self.words(error)} ({path})") from error
                 if attempt > times:
                     self._gave_up = time.monotonic()
-                    spent = f"{attempt} attempts in {self._gave_up - began:.0f} s" if times else "1 attempt"
-                    raise RemoteError(f"{self.words(error)} ({path}, given up after {spent})") from error
+                    spent = f"after {attempt} attempts in {self._gave_up - began:.0f} s" if times else "after 1 attempt"
+                    spent = "at once, as others had been just before" if in_doubt else spent
+                    raise RemoteError(f"{self.words(error)} ({path}, given up {spent})") from error
                 self._warn("%s: %s; trying again in %.0f s", path, self.words(error), wait)
                 time.sleep(wait * random.SystemRandom().uniform(0.9, 1.1))  # not of the streams that a run is made with
                 wait = min(2 * wait, _LONGEST_WAIT)
