@@ -183,22 +183,26 @@ class RemoteFileSystem(FileSystem):
 
     # --- inside: the store -----------------------------------------------------------------------------------------
 
-    def _call(self, path: str, work: Callable[[Any, str], T]) -> T:
-        """What `work` makes of the driver, which remembers no listing, and of the driver's own name for `path`."""
+    def _call(self, path: str, work: Callable[[Any, str], T], about: str = "") -> T:
+        """What `work` makes of the driver, which remembers no listing, and of the driver's own name for `path`.
+
+        Args:
+            about: the file that messages name; by default `path`.
+        """
 
         def attempt() -> T:
             driver = self._connected()
             driver.invalidate_cache()
             return work(driver, driver._strip_protocol(path))
 
-        return self._trying.call(path, attempt, self._disconnect)
+        return self._trying.call(about or path, attempt, self._disconnect)
 
-    def _change(self, path: str, work: Callable[[Any, str], object]) -> None:
+    def _change(self, path: str, work: Callable[[Any, str], object], about: str = "") -> None:
         """As `_call`; a place that is missing is an error of its own: a bucket, or what was to be moved."""
         try:
-            self._call(path, work)
+            self._call(path, work, about)
         except FileNotFoundError as error:
-            raise RemoteError(f"{self._trying.words(error)} ({path})") from error
+            raise RemoteError(f"{self._trying.words(error)} ({about or path})") from error
 
     def _connected(self) -> Any:
         connection = self._connection
@@ -217,11 +221,11 @@ class RemoteFileSystem(FileSystem):
         if self.protocol in _OBJECT_STORES:
             self._change(path, lambda fs, at: fs.put_file(local, at))
             return
-        self.makedirs(_folder(path))
+        self._change(_folder(path), _makedirs, path)
         temporary = f"{_folder(path)}/.{_name(path)}.{os.getpid()}{TEMPORARY}"
         try:
-            self._change(temporary, lambda fs, at: fs.put_file(local, at))
-            self._change(temporary, lambda fs, at: _replace(fs, at, fs._strip_protocol(path)))
+            self._change(temporary, lambda fs, at: fs.put_file(local, at), path)
+            self._change(temporary, lambda fs, at: _replace(fs, at, fs._strip_protocol(path)), path)
         except BaseException:
             with suppress(OSError):  # as lost as the connection; the next run removes it
                 self.remove(temporary)
