@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     )
     from scepter_core.runconfig import EnvConfig, RunConfig, dump_config, load_config
     from scepter_core.runner import run
-    from scepter_core.sections import HookConfig, SolverConfig
+    from scepter_core.sections import HookConfig, Location, SolverConfig
     from scepter_core.solver import BaseSolver, Engine, TrainValSolver
 
 _MODULES = {
@@ -62,7 +62,7 @@ _MODULES = {
     ),
     "scepter_core.runconfig": ("EnvConfig", "RunConfig", "dump_config", "load_config"),
     "scepter_core.runner": ("run",),
-    "scepter_core.sections": ("HookConfig", "SolverConfig"),
+    "scepter_core.sections": ("HookConfig", "Location", "SolverConfig"),
     "scepter_core.solver": ("BaseSolver", "Engine", "TrainValSolver"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
@@ -85,6 +85,7 @@ __all__ = [
     "FileSystem",
     "Hook",
     "HookConfig",
+    "Location",
     "Named",
     "NamedThing",
     "Probing",

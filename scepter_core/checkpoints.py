@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from scepter_core.errors import RunError
+from scepter_core.io import FileSystem, RunFileSystem
+from scepter_core.locations import is_local
 
 FORMAT = 1  # of the layout that `solver.state` writes
 FOLDER = "checkpoints"
@@ -17,6 +19,7 @@ PARTS = ".shards"  # ending of the folders beside such a file that hold the part
 _IS_FOLDER = 0x10  # DOS's attribute: torch's reader goes by it, and leaves the record's memory as it finds it
 # The one thing that torch's restricted unpickler makes as large as a number in the file says, however small the file.
 _BUFFER = b"\nbytearray\n"
+_MISSING = "there is no such file"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,29 +44,43 @@ class CheckpointInfo:
     metrics: dict[str, dict[str, float]] | None = None
 
 
-def has_checkpoints(work_dir: str) -> bool:
-    """Whether WORK_DIR holds checkpoint files of an earlier run."""
-    folder = Path(work_dir, FOLDER)
-    return folder.is_dir() and any(folder.glob(f"*{SUFFIX}"))
+def has_checkpoints(work_dir: str, files: FileSystem | None = None) -> bool:
+    """Whether WORK_DIR holds checkpoint files of an earlier run.
+
+    Args:
+        files: the run's file system; by default one without options, as for all functions here.
+    """
+    return bool(_paths(work_dir, files or RunFileSystem()))
 
 
-def read_checkpoint(path: str) -> dict[str, Any]:
+def read_checkpoint(path: str, files: FileSystem | None = None) -> dict[str, Any]:
     """The state in the file `path`, with its tensors on the CPU.
 
     Raises:
         RunError: the file is missing, damaged, or not one of ours; names it and says which.
     """
-    damage = damage_of(path)
-    if damage is not None:
-        raise RunError(f"cannot read the checkpoint {path}: {damage}")
+    try:
+        with (files or RunFileSystem()).fetched(path) as local:
+            damage = damage_of(local)
+            if damage is None:
+                return _with_parts(path, _load(local, path))
+    except FileNotFoundError:
+        damage = _MISSING
+    raise RunError(f"cannot read the checkpoint {path}: {damage}")
+
+
+def _with_parts(path: str, state: dict[str, Any]) -> dict[str, Any]:
+    """The state with the tensors that lie in parts beside the file `path`."""
+    if "shards" not in state:
+        return state
     from scepter_core.distributed.sharded import with_parts
 
-    return with_parts(path, _load(path, mmap=False))
+    return with_parts(path, state)
 
 
 def remove_unlisted_parts(folder: str) -> None:
     """Delete what tensors spread over processes left in `folder` and no checkpoint there lists (any more)."""
-    if not any(Path(folder).glob(f"*{PARTS}")):
+    if not is_local(folder) or not any(Path(folder).glob(f"*{PARTS}")):
         return
     from scepter_core.distributed.sharded import folder_of, remove_shards
 
@@ -71,50 +88,96 @@ def remove_unlisted_parts(folder: str) -> None:
     remove_shards(folder, keep=listed.__contains__)
 
 
-def list_checkpoints(work_dir: str) -> list[CheckpointInfo]:
-    """Every checkpoint file of WORK_DIR, the furthest first, damaged ones last."""
-    folder = Path(work_dir, FOLDER)
-    infos = [_describe(str(path)) for path in sorted(folder.glob(f"*{SUFFIX}"))] if folder.is_dir() else []
-    return sorted(infos, key=lambda info: (info.damage is None, info.position), reverse=True)
+def list_checkpoints(work_dir: str, files: FileSystem | None = None) -> list[CheckpointInfo]:
+    """Every checkpoint file of WORK_DIR, each read whole; the furthest first, damaged ones last."""
+    return _sorted(work_dir, files or RunFileSystem(), _examine)
 
 
-def newest_checkpoint(work_dir: str, warn: Callable[[str], object]) -> str | None:
+def newest_checkpoint(
+    work_dir: str, warn: Callable[[str], object], files: FileSystem | None = None
+) -> str | None:
     """The whole checkpoint whose run had come furthest, by its own position; None where there is none.
+
+    Where they are remote, each tells its position first, in a few small reads; only the furthest is fetched, and the next
+    one where it is damaged.
 
     Args:
         warn: told of every damaged file that is passed over.
     """
-    infos = list_checkpoints(work_dir)
+    files = files or RunFileSystem()
+    if is_local(work_dir):
+        infos = _sorted(work_dir, files, _examine)
+    else:
+        infos = _sorted(work_dir, files, _glance)
+        for place, info in enumerate(infos):
+            if info.damage is not None:
+                break
+            with files.fetched(info.path) as local:
+                infos[place] = replace(info, damage=damage_of(local))
+            if infos[place].damage is None:
+                break
     for info in infos:
         if info.damage is not None:
             warn(f"passing over the checkpoint {info.path}: {info.damage}")
-    return infos[0].path if infos and infos[0].damage is None else None
+    return next((info.path for info in infos if info.damage is None), None)
 
 
-def find_checkpoint(work_dir: str, wanted: str, warn: Callable[[str], object]) -> str | None:
+def find_checkpoint(
+    work_dir: str, wanted: str, warn: Callable[[str], object], files: FileSystem | None = None
+) -> str | None:
     """The file that `wanted` means: `auto` (the newest), `best` or `last` of WORK_DIR, or a path.
 
     Raises:
         RunError: no, or more than one, `best` or `last`.
     """
+    files = files or RunFileSystem()
     if wanted == "auto":
-        return newest_checkpoint(work_dir, warn)
+        return newest_checkpoint(work_dir, warn, files)
     if wanted not in ("best", "last"):
         return wanted
-    found = sorted(str(path) for path in Path(work_dir, FOLDER).glob(f"*-{wanted}{SUFFIX}"))
+    found = [path for path in _paths(work_dir, files) if path.endswith(f"-{wanted}{SUFFIX}")]
     if len(found) != 1:
         there = ", ".join(found) or "none"
         raise RunError(f"{wanted}: expected one checkpoint *-{wanted}{SUFFIX} in {work_dir}/{FOLDER}, found {there}")
     return found[0]
 
 
-def _describe(path: str) -> CheckpointInfo:
-    size = Path(path).stat().st_size
-    damage = damage_of(path)
-    if damage is not None:
-        return CheckpointInfo(path, size, damage)
+def _paths(work_dir: str, files: FileSystem) -> list[str]:
+    folder = files.join(work_dir, FOLDER)
+    return [files.join(folder, name) for name in files.listdir(folder) if name.endswith(SUFFIX)]
+
+
+def _sorted(
+    work_dir: str, files: FileSystem, look: Callable[[str, FileSystem], CheckpointInfo]
+) -> list[CheckpointInfo]:
+    infos = []
+    for path in _paths(work_dir, files):
+        try:
+            infos.append(look(path, files))
+        except FileNotFoundError:
+            continue  # gone since it was listed
+    return sorted(infos, key=lambda info: (info.damage is None, info.position), reverse=True)
+
+
+def _examine(path: str, files: FileSystem) -> CheckpointInfo:
+    """What a file says of itself, and whether it is whole."""
+    with files.fetched(path) as local:
+        size, damage = Path(local).stat().st_size, damage_of(local)
+        return CheckpointInfo(path, size, damage) if damage is not None else _told_by(local, path, size, mmap=True)
+
+
+def _glance(path: str, files: FileSystem) -> CheckpointInfo:
+    """What a file says of itself, without its tensors: whether they are whole is not known then."""
+    with files.glanced(path) as file:
+        info = _told_by(file, path, 0, map_location="meta")
+    if info.damage is None:
+        return info
+    return _examine(path, files)  # what it has, if it has anything, takes a whole look
+
+
+def _told_by(file: str | BinaryIO, path: str, size: int, **options: Any) -> CheckpointInfo:
     try:
-        state = _load(path, mmap=True)
+        state = _load(file, path, **options)
         position = state["position"]
         size += sum(part for part, _ in state.get("shards", {"files": {}})["files"].values())
         step = int(state["total_iter"]["train"])
@@ -135,7 +198,7 @@ def _describe(path: str) -> CheckpointInfo:
 
 
 def damage_of(path: str) -> str | None:
-    """What is wrong with the file as a file: every record of the archive carries a checksum, and all are verified."""
+    """What is wrong with a local file as a file: every record of the archive carries a checksum, and all are verified."""
     file = Path(path)
     try:
         if not file.is_file():
@@ -165,11 +228,11 @@ def _damage_within(archive: zipfile.ZipFile, size: int) -> str | None:
     return None
 
 
-def _load(path: str, *, mmap: bool) -> dict[str, Any]:
+def _load(file: str | BinaryIO, path: str, *, map_location: str = "cpu", mmap: bool = False) -> dict[str, Any]:
     import torch
 
     try:
-        state = torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
+        state = torch.load(file, map_location=map_location, weights_only=True, mmap=mmap)
     except Exception as error:  # torch raises whatever a strange pickle leads it to
         raise RunError(f"cannot read the checkpoint {path}: {_first_line(error)}") from None
     if not isinstance(state, dict) or "format" not in state:

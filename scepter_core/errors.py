@@ -9,7 +9,9 @@ from __future__ import annotations
 import difflib
 import signal
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from scepter_core import locations
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,14 @@ class Problem:
     found: str | None = None
     expected: str | None = None
     hint: str | None = None
+
+    def __post_init__(self) -> None:
+        """Mask secrets, whoever shows the problem."""
+        if self.found is not None:
+            option = self.path.rpartition("FILE_SYSTEM")[2] if "FILE_SYSTEM" in self.path else ""
+            object.__setattr__(self, "found", locations.shown(option, self.found))
+        if self.mark is not None and not self.mark.line:  # an override: what was written is the place itself
+            object.__setattr__(self, "mark", replace(self.mark, file=locations.shown_override(self.mark.file)))
 
     def __str__(self) -> str:
         head = ": ".join(part for part in (str(self.mark) if self.mark else "", self.path, self.message) if part)

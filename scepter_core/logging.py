@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import logging
 import sys
-from contextlib import suppress
 from logging.handlers import MemoryHandler
-from pathlib import Path
+from typing import IO, Any
+
+from scepter_core.io import FileSystem
 
 FORMAT = "%(asctime)s %(levelname)-7s %(message)s"
 _PENDING_LINES = 10_000
@@ -37,12 +38,12 @@ def make_logger(name: str = "scepter", *, quiet: bool = False) -> logging.Logger
     return logger
 
 
-class _Lines(logging.FileHandler):
-    """Appends lines. A disk that takes no more is said once: no run ends for want of its log."""
+class _Lines(logging.StreamHandler[IO[Any]]):
+    """Appends lines to a file. A disk that takes no more is said once: no run ends for want of its log."""
 
-    def __init__(self, path: str, logger: logging.Logger) -> None:
-        super().__init__(path, encoding="utf-8")
-        self._logger, self._is_said = logger, False
+    def __init__(self, file: IO[Any], path: str, logger: logging.Logger) -> None:
+        super().__init__(file)
+        self._path, self._logger, self._is_said = path, logger, False
 
     def handleError(self, record: logging.LogRecord) -> None:
         """Called inside the `except` of a line that could not be written."""
@@ -51,11 +52,20 @@ class _Lines(logging.FileHandler):
             super().handleError(record)
         elif not self._is_said:
             self._is_said = True
-            self._logger.warning("cannot write the log %s: %s; the run goes on", self.baseFilename, error.strerror)
+            self._logger.warning("cannot write the log %s: %s; the run goes on", self._path, error.strerror or error)
 
     def close(self) -> None:
-        with suppress(OSError):  # what was said already
-            super().close()
+        """Close the file.
+
+        Raises:
+            OSError: the last lines could not be written, and that was not said yet.
+        """
+        super().close()
+        try:
+            self.stream.close()
+        except OSError:
+            if not self._is_said:
+                raise
 
 
 class LogFile:
@@ -64,18 +74,20 @@ class LogFile:
     Args:
         logger: the logger whose lines it gets, from now on.
         path: the file; lines are appended.
+        files: where it is.
     """
 
-    def __init__(self, logger: logging.Logger, path: str) -> None:
+    def __init__(self, logger: logging.Logger, path: str, files: FileSystem) -> None:
         self.logger, self.path = logger, path
+        self._files = files
         self._waiting = MemoryHandler(_PENDING_LINES, flushLevel=logging.CRITICAL + 1)
-        self._file: logging.FileHandler | None = None
+        self._file: _Lines | None = None
         logger.addHandler(self._waiting)
 
     def open(self) -> None:
         """Create the file, or go on at its end, beginning with the lines that waited."""
-        Path(self.path).parent.mkdir(parents=True, exist_ok=True)
-        self._file = _Lines(self.path, self.logger)
+        self._files.makedirs(self._files.parent(self.path))
+        self._file = _Lines(self._files.open(self.path, "a"), self.path, self.logger)
         self._file.setFormatter(logging.Formatter(FORMAT, "%Y-%m-%d %H:%M:%S"))
         self._waiting.setTarget(self._file)
         self._waiting.close()  # hands its lines over
@@ -83,7 +95,11 @@ class LogFile:
         self.logger.addHandler(self._file)
 
     def close(self) -> None:
-        """Close the file; lines that still wait are dropped."""
+        """Close the file; lines that still wait are dropped.
+
+        Raises:
+            OSError: the last lines could not be written, and that was not said yet.
+        """
         self.logger.removeHandler(self._waiting)
         self._waiting.setTarget(None)
         if self._file is not None:

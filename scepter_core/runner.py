@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 import signal
 import tempfile
 import threading
@@ -16,9 +15,11 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from scepter_core import locations
 from scepter_core.checkpoints import FOLDER, find_checkpoint, has_checkpoints, read_checkpoint
 from scepter_core.config.section import sections
 from scepter_core.errors import ConfigError, FailedElsewhere, Problem, Stopped
+from scepter_core.io import FileSystem, RunFileSystem
 from scepter_core.registry import SOLVERS
 from scepter_core.runconfig import RunConfig, load_config
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from scepter_core.distributed import Processes
     from scepter_core.solver import BaseSolver
 
+_log = logging.getLogger("scepter")
 # What a run leaves in WORK_DIR, by name: all that --overwrite removes.
 _LEFT_BY_A_RUN = (FOLDER, "config.yaml", "metrics.jsonl", "tensorboard", "safetensors", "probe", "eval")
 
@@ -69,11 +71,13 @@ def run(
         settings.mode = mode
     elif resume is not None:
         settings.resume_from = resume
+    files = RunFileSystem(settings.file_system, logger.warning if logger is not None else _log.warning)
+    work_dir = files.without_password(settings.work_dir)
     with _together(cfg) as processes:
-        if processes.place.restarts and settings.trains and has_checkpoints(settings.work_dir):
+        if processes.place.restarts and settings.trains and has_checkpoints(work_dir, files):
             settings.resume_from = "auto"
         elif not processes.place.restarts:
-            processes.of_first(partial(_make_room, settings, overwrite))
+            processes.of_first(partial(_make_room, settings, work_dir, files, overwrite))
         solver: BaseSolver = SOLVERS.build(settings, logger=logger)
         if max_seconds is not None:
             solver.deadline = started + max_seconds
@@ -110,16 +114,15 @@ def _together(cfg: RunConfig) -> Iterator[Processes]:
             raise
 
 
-def _make_room(settings: Any, overwrite: bool) -> None:
+def _make_room(settings: Any, work_dir: str, files: FileSystem, overwrite: bool) -> None:
     """WORK_DIR for a run: one that can be written to, and where no other run's checkpoints are in the way."""
-    work_dir = settings.work_dir
-    _refuse_where_nothing_can_be_written(work_dir)
+    _refuse_where_nothing_can_be_written(work_dir, files)
     if settings.trains:
         if overwrite:
             _refuse_to_remove_what_is_resumed(work_dir, settings.resume_from)
-            _remove_earlier_run(work_dir, settings.log_file)
+            _remove_earlier_run(work_dir, settings.log_file, files)
         elif settings.resume_from is None:
-            refuse_to_overwrite(work_dir)
+            refuse_to_overwrite(work_dir, files)
 
 
 def fast_dev_run(
@@ -173,22 +176,36 @@ def _save(state: dict[str, Any], file: BinaryIO) -> None:
     torch.save(state, file)
 
 
-def _refuse_where_nothing_can_be_written(work_dir: str) -> None:
-    there = Path(work_dir).absolute()
+def _refuse_where_nothing_can_be_written(work_dir: str, files: FileSystem) -> None:
+    if locations.is_local(work_dir):
+        what = _why_not_written(Path(locations.absolute(work_dir)))
+    else:
+        trial = files.join(work_dir, f".write-trial.{os.getpid()}.tmp")
+        try:
+            files.write_atomic(trial, lambda file: file.write(b"may be removed"))
+            files.remove(trial)
+            return
+        except OSError as error:
+            what = f"cannot be written to: {error}"
+    if what is not None:
+        raise ConfigError([Problem(what, path="SOLVER.WORK_DIR", found=work_dir)])
+
+
+def _why_not_written(folder: Path) -> str | None:
+    there = folder
     try:
         while not there.exists() and there != there.parent:
             there = there.parent
     except OSError as error:
-        raise ConfigError([Problem(f"cannot be a folder: {error}", path="SOLVER.WORK_DIR", found=work_dir)]) from error
+        return f"cannot be a folder: {error}"
     if there.is_dir() and os.access(there, os.W_OK | os.X_OK):
-        return
-    what = "may not be written to" if there.is_dir() else "is not a folder"
-    raise ConfigError([Problem(f"{there} {what}", path="SOLVER.WORK_DIR", found=work_dir)])
+        return None
+    return f"{there} may not be written to" if there.is_dir() else f"{there} is not a folder"
 
 
-def refuse_to_overwrite(work_dir: str) -> None:
+def refuse_to_overwrite(work_dir: str, files: FileSystem | None = None) -> None:
     """Raise ConfigError where WORK_DIR holds the checkpoints of an earlier run."""
-    if has_checkpoints(work_dir):
+    if has_checkpoints(work_dir, files):
         raise ConfigError(
             [
                 Problem(
@@ -204,8 +221,7 @@ def refuse_to_overwrite(work_dir: str) -> None:
 def _refuse_to_remove_what_is_resumed(work_dir: str, resume_from: str | None) -> None:
     if resume_from is None:
         return
-    inside = Path(resume_from).absolute().is_relative_to(Path(work_dir).absolute())
-    if resume_from == "auto" or inside:
+    if resume_from == "auto" or locations.is_within(resume_from, work_dir):
         raise ConfigError(
             [
                 Problem(
@@ -218,23 +234,22 @@ def _refuse_to_remove_what_is_resumed(work_dir: str, resume_from: str | None) ->
         )
 
 
-def _remove_earlier_run(work_dir: str, log_file: str | None) -> None:
+def _remove_earlier_run(work_dir: str, log_file: str | None, files: FileSystem) -> None:
     for name in (*_LEFT_BY_A_RUN, *((log_file,) if log_file else ())):
-        path = Path(work_dir, name)
-        if path.is_dir():
-            shutil.rmtree(path)
-        else:
-            path.unlink(missing_ok=True)
+        files.remove_all(files.join(work_dir, name))
 
 
 def _take_weights(solver: BaseSolver, wanted: str) -> None:
-    path = solver.processes.of_first(partial(find_checkpoint, solver.work_dir, wanted, solver.logger.warning))
+    wanted = solver.file_system.without_password(wanted)
+    path = solver.processes.of_first(
+        partial(find_checkpoint, solver.work_dir, wanted, solver.logger.warning, solver.file_system)
+    )
     if path is None:
         solver.logger.warning(
             "NO CHECKPOINT in %s: the weights are those that the model was made with, untrained", solver.work_dir
         )
         return
-    solver.load_checkpoint(read_checkpoint(path))
+    solver.load_checkpoint(read_checkpoint(path, solver.file_system))
     solver.logger.info("weights of %s (epoch %d, step %d)", path, solver.epoch, solver.train_steps)
 
 

@@ -6,19 +6,29 @@ to these by the registry. Importing this module imports no torch.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container, Iterable
 from itertools import pairwise
 from pathlib import PurePath
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 from annotated_types import Gt
-from pydantic import AllowInfNan, ConfigDict, Field, PositiveInt, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    AllowInfNan,
+    ConfigDict,
+    Field,
+    PositiveInt,
+    field_validator,
+    model_validator,
+)
 
+from scepter_core import locations
 from scepter_core.config import Named, NamedThing, Section
 
 MODES = ("train", "eval", "test")
 Mode = Literal["train", "eval", "test"]
+Location = Annotated[str, AfterValidator(locations.check)]  # a path, or a URL whose driver is installed
 Rate = Annotated[float, Gt(0), AllowInfNan(False)]
 
 
@@ -28,8 +38,19 @@ class HookConfig(Named):
     priority: int = Field(0, description="Hooks of the same event run in ascending priority.")
 
 
-class FileSystemConfig(Named):
-    """One file system of FILE_SYSTEM; this version has the local one, which SCEPTER calls LocalFs."""
+class FileSystemConfig(Section):
+    """One file system of FILE_SYSTEM: a protocol with the options of its driver, or SCEPTER's name for the local one."""
+
+    @classmethod
+    def model_for(cls, keys: Container[str]) -> type[FileSystemConfig]:
+        """SCEPTER's sections have a NAME."""
+        if cls is not FileSystemConfig:
+            return cls
+        return LocalFsConfig if "NAME" in keys and "PROTOCOL" not in keys else RemoteFsConfig
+
+
+class LocalFsConfig(FileSystemConfig):
+    """The local files, which SCEPTER calls LocalFs. They need no section."""
 
     taken_with_notice = MappingProxyType(
         {
@@ -41,15 +62,61 @@ class FileSystemConfig(Named):
         }
     )
 
+    name: str
+
     @field_validator("name")
     @classmethod
     def _is_local(cls, name: str) -> str:
         if name != "LocalFs":
+            instead = _INSTEAD_OF.get(name, "PROTOCOL: and the name that fsspec has for it")
             raise ValueError(
-                f"{name} is a remote file system, and this version reads and writes local files only (LocalFs): "
-                "download what the run needs, give local paths, and leave this section out"
+                f"{name} is SCEPTER's own; here the files of a URL are reached through fsspec, by a section with {instead} "
+                "(docs/file-systems.md); local files (LocalFs) need none"
             )
         return name
+
+
+_INSTEAD_OF = {
+    "AliyunOssFs": "PROTOCOL: oss, KEY, SECRET and ENDPOINT",
+    "HttpFs": "PROTOCOL: https",
+    "HuggingfaceFs": "PROTOCOL: hf and TOKEN",
+}
+
+
+class RemoteFsConfig(FileSystemConfig):
+    """A protocol of URLs, and beside it the parameters of its fsspec driver, in upper case."""
+
+    model_config = ConfigDict(extra="allow")
+    holds_secrets = True
+
+    protocol: str = Field(min_length=1, description="The part of a URL before `://`: s3, gs, sftp, memory, …")
+    retry_times: int = Field(3, ge=0, description="How often a call that failed is made again.")
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What the driver is made with: those keys that have a value."""
+        return {key.lower(): value for key, value in (self.model_extra or {}).items() if value is not None}
+
+    def __repr_args__(self) -> Iterable[tuple[str | None, Any]]:
+        """What `repr` shows: no secrets."""
+        return locations.hidden(dict(super().__repr_args__())).items()
+
+    @field_validator("protocol")
+    @classmethod
+    def _has_a_driver(cls, protocol: str) -> str:
+        protocol = protocol.removesuffix("://").lower()
+        locations.driver_of(protocol)
+        return protocol
+
+    @model_validator(mode="after")
+    def _options_are_the_drivers(self) -> RemoteFsConfig:
+        wrong = locations.unknown_option(locations.driver_of(self.protocol), self.options)
+        if wrong is not None:
+            raise ValueError(wrong)
+        masked = locations.masked(self.model_extra or {})
+        if masked:
+            raise ValueError(f"{masked} was masked when this was written; write it as ${{env:NAME}}")
+        return self
 
 
 FileSystems = FileSystemConfig | list[FileSystemConfig] | None
@@ -161,12 +228,12 @@ class SolverConfig(Named):
     )
 
     mode: Mode | None = Field(None, description="Limit the run to one mode.")
-    work_dir: str = Field(min_length=1, description="Folder of everything that the run writes.")
+    work_dir: Location = Field(min_length=1, description="Folder of everything that the run writes; a path or a URL.")
     log_file: str | None = Field("std_log.txt", description="The log, in WORK_DIR; null: none.")
     file_system: FileSystems = Field(
-        None, description="The file systems of the run, a section or a list of them; this version has LocalFs."
+        None, description="Options of the protocols of URLs, a section or a list of them."
     )
-    resume_from: str | None = Field(None, description="A checkpoint to go on from, or `auto`: the newest whole one.")
+    resume_from: Location | None = Field(None, description="A checkpoint to go on from, or `auto`: the newest whole one.")
     max_epochs: int = Field(-1, ge=-1, description="Training epochs in all; -1: no limit.")
     max_steps: int = Field(-1, ge=-1, description="Training steps in all; -1: no limit.")
     accu_step: PositiveInt = Field(1, description="Micro-batches (steps) of one update.")
@@ -207,6 +274,15 @@ class SolverConfig(Named):
         if file.is_absolute() or ".." in file.parts or not file.name:
             raise ValueError("must be a file in WORK_DIR: a relative path without ..")
         return path
+
+    @field_validator("file_system")
+    @classmethod
+    def _has_each_protocol_once(cls, value: FileSystems) -> FileSystems:
+        named = [config.protocol for config in value if isinstance(config, RemoteFsConfig)] if isinstance(value, list) else []
+        for place, protocol in enumerate(named):
+            if any(locations.driver_of(protocol) is locations.driver_of(other) for other in named[:place]):
+                raise ValueError(f"a second section of the protocol {protocol}; of each there is one")
+        return value
 
     @model_validator(mode="after")
     def _training_has_an_end(self) -> SolverConfig:

@@ -32,16 +32,19 @@ def checkpoints(
 
 def _checkpoints(work_dir: str, as_json: bool) -> int:
     from scepter_core.checkpoints import FOLDER, list_checkpoints
+    from scepter_core.io import RunFileSystem
 
-    if not Path(work_dir).is_dir():
-        hint = "; give the folder that is its WORK_DIR" if Path(work_dir).is_file() else ""
+    files = RunFileSystem()
+    work_dir = files.without_password(work_dir)
+    if not files.isdir(work_dir):
+        hint = "; give the folder that is its WORK_DIR" if files.isfile(work_dir) else ""
         raise ConfigError(f"{work_dir} is no folder{hint}")
-    infos = list_checkpoints(work_dir)
+    infos = list_checkpoints(work_dir, files)
     newest = infos[0] if infos and infos[0].damage is None else None
     if as_json:
         print_json([_as_json(info, info is newest) for info in infos])
     elif not infos:
-        print(f"no checkpoints in {Path(work_dir, FOLDER)}")
+        print(f"no checkpoints in {files.join(work_dir, FOLDER)}")
     else:
         titles = ("FILE", "STEP", "EPOCH", "UPDATES", "SIZE", "STATE", "METRICS")
         rows = [_row(info, info is newest) for info in infos]

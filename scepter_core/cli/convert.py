@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from scepter_core.cli.options import Work
+from scepter_core.locations import without_passwords
 
 if TYPE_CHECKING:
     from scepter_core.migration import Conversion
@@ -57,7 +58,7 @@ def _convert(
     done = migration.convert(
         old, new, overwrite=overwrite, weights_only=weights_only, keep_names=keep_names, epoch=epoch, step=step
     )
-    print("\n".join(_lines(old, new, done)))
+    print("\n".join(_lines(without_passwords(old), without_passwords(new), done)))
     return 0
 
 

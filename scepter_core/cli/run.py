@@ -260,12 +260,17 @@ def _logger(quiet: bool) -> logging.Logger:
 def _log_the_end(config: RunConfig, error: Exception) -> None:
     """Append what ended the run to its log, if it has one by now and the disk takes it."""
     from scepter_core.errors import ScepterError
+    from scepter_core.io import RunFileSystem
 
     solver = config.solver
     log_file = solver.get("LOG_FILE")
-    with suppress(OSError):  # the disk may be what ended the run
-        path = Path(solver.get("WORK_DIR"), log_file) if log_file else None
-        if path is not None and path.is_file():
-            text = message_of(error) if isinstance(error, ScepterError) else traceback_of(error)
-            with path.open("a", encoding="utf-8", errors="backslashreplace") as file:
-                file.write(text.rstrip() + "\n")
+    if not log_file:
+        return
+    files = RunFileSystem(solver.get("FILE_SYSTEM"), retry=False)
+    path = files.join(files.absolute(solver.get("WORK_DIR")), log_file)
+    text = message_of(error) if isinstance(error, ScepterError) else traceback_of(error)
+    with suppress(OSError):  # the disk, or the store, may be what ended the run: the screen has it
+        if files.isfile(path):
+            with files.open(path, "ab") as file:
+                line = f"{text.rstrip()}\n".encode(errors="backslashreplace")
+                file.write(line)  # type: ignore[arg-type]  # "b" makes it a file of bytes

@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from scepter_core.config.annotations import as_number
 from scepter_core.config.nodes import Entry, Mapping, Node, Scalar, Sequence, float_text, plain_value
 from scepter_core.config.section import FreeSection, keys_of
+from scepter_core.locations import MASK, shown, without_passwords
 
 _INDICATORS = set("?:,[]{}#&*!|>'\"%@`=<-")
 _ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "\r": "\\r", "\0": "\\0"}
@@ -71,7 +72,22 @@ def _section(section: BaseModel) -> dict[str, _Tree]:
     for key, value in (section.model_extra or {}).items():
         empty = isinstance(section, FreeSection) and key in section._empty
         tree[key] = _Text("") if empty else _tree(value, entries[key].node if key in entries else None)
-    return {key: value for key, value in tree.items() if value is not None}
+    return _hidden({key: value for key, value in tree.items() if value is not None}, section)
+
+
+def _hidden(tree: dict[str, _Tree], source: Any) -> dict[str, _Tree]:
+    """The options of a file system with a mask for each secret that stands there in clear."""
+    if not getattr(source, "holds_secrets", "PROTOCOL" in tree):
+        return tree
+    return {key: _hidden_value(key, value) for key, value in tree.items()}
+
+
+def _hidden_value(key: str, value: _Tree) -> _Tree:
+    if isinstance(value, dict):
+        return {name: _hidden_value(name, below) for name, below in value.items()}
+    if not isinstance(value, _Text) or value.text in ("", "null") or shown(key, value.text) != MASK:
+        return value
+    return _Text(_quote(MASK))
 
 
 def _tree(value: Any, node: Node | None) -> _Tree:
@@ -90,7 +106,7 @@ def _tree(value: Any, node: Node | None) -> _Tree:
     if isinstance(value, AbstractMapping):
         below = node.entries if isinstance(node, Mapping) else {}
         pairs = {str(k): _tree(v, below[str(k)].node if str(k) in below else None) for k, v in value.items()}
-        return {key: item for key, item in pairs.items() if item is not None}
+        return _hidden({key: item for key, item in pairs.items() if item is not None}, None)
     if isinstance(value, set | frozenset):
         value = sorted(value, key=str)
     elif not isinstance(value, list | tuple) and hasattr(value, "__iter__") and hasattr(value, "appendleft"):
@@ -130,7 +146,7 @@ def _scalar(value: Any) -> _Tree:
         module, name = getattr(value, "__module__", None), getattr(value, "__qualname__", "<")
         return None if module is None or "<" in name else _Text(scalar_text(f"{module}:{name}"))
     text = str(value)
-    return None if text.startswith("<") and text == repr(value) else _Text(scalar_text(text))
+    return None if text.startswith("<") and text == repr(value) else _Text(scalar_text(without_passwords(text)))
 
 
 def scalar_text(text: str) -> str:
@@ -139,7 +155,7 @@ def scalar_text(text: str) -> str:
 
 
 def _raw_text(node: Scalar) -> str:
-    raw = node.raw if node.raw is not None else node.text
+    raw = without_passwords(node.raw if node.raw is not None else node.text)
     if node.plain:
         return raw if _is_plain(raw) else _quoted(raw)
     return _quote(raw)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import ItemsView, Iterator, KeysView
+from collections.abc import Container, ItemsView, Iterator, KeysView
 from collections.abc import Mapping as AbstractMapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -89,16 +89,23 @@ class Section(BaseModel):
     Attributes:
         taken_with_notice: keys that other systems have, which are known here and do nothing, each with why. One that
             is written is no error; it is left out of the section, and said once at the start of the run.
+        holds_secrets: whether keys with names such as SECRET and TOKEN are masked where the section is written.
     """
 
     model_config = ConfigDict(
         extra="forbid", arbitrary_types_allowed=True, populate_by_name=True, protected_namespaces=()
     )
     taken_with_notice: ClassVar[AbstractMapping[str, str]] = MappingProxyType({})
+    holds_secrets: ClassVar[bool] = False
 
     _taken: dict[str, str] = PrivateAttr(default_factory=dict)  # why, by path: what was written of taken_with_notice
     _root: Any = PrivateAttr(default=None)  # the RunConfig that the section is part of
     _node: Any = PrivateAttr(default=None)  # the tree that it was made from
+
+    @classmethod
+    def model_for(cls, keys: Container[str]) -> type[Section]:
+        """The model of a section with these keys: this one, unless it stands for several."""
+        return cls
 
     def get(self, key: str, default: Any = None) -> Any:
         """The key's value; `default` where the section has no such key."""

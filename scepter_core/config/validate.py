@@ -54,6 +54,8 @@ class _Validator:
             if found is None:
                 return INVALID
             model = found
+        elif issubclass(model, Section):
+            model = model.model_for(node.entries)
         return self._validated(node, _holding(node, model, self._earlier(node, thing)), model, path)
 
     def _note(self, message: str, path: str, mark: Mark | None, *details: str | None) -> None:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, BinaryIO
+
+from scepter_core import locations
 
 TEMPORARY = ".tmp"
 
@@ -14,8 +18,24 @@ class FileSystem:
     """The local file system; paths are strings, as a file system reached by URL needs them."""
 
     def join(self, *parts: str) -> str:
-        """The path of `parts`, one below the other."""
-        return str(Path(*parts))
+        """The path of `parts`, one below the other; the last absolute one begins it."""
+        return locations.join(*parts)
+
+    def parent(self, path: str) -> str:
+        """The folder that `path` is in."""
+        return locations.parent(path)
+
+    def absolute(self, path: str) -> str:
+        """The absolute path."""
+        return locations.absolute(path)
+
+    def resolve(self, path: str) -> str:
+        """The absolute path, links followed."""
+        return locations.resolve(path)
+
+    def is_within(self, path: str, folder: str) -> bool:
+        """Whether `path` is `folder` or below it."""
+        return locations.is_within(path, folder)
 
     def exists(self, path: str) -> bool:
         """Whether something stands at `path`."""
@@ -24,6 +44,10 @@ class FileSystem:
     def isfile(self, path: str) -> bool:
         """Whether a file stands at `path`."""
         return Path(path).is_file()
+
+    def isdir(self, path: str) -> bool:
+        """Whether a folder stands at `path`."""
+        return Path(path).is_dir()
 
     def makedirs(self, path: str) -> None:
         """Make the folder `path` and those above it; nothing where it exists."""
@@ -42,6 +66,13 @@ class FileSystem:
         """Delete the file `path`; nothing where there is none."""
         Path(path).unlink(missing_ok=True)
 
+    def remove_all(self, path: str) -> None:
+        """Delete the file or the folder `path` with all that is in it; nothing where there is none."""
+        if Path(path).is_dir():
+            shutil.rmtree(path)
+        else:
+            self.remove(path)
+
     def move(self, path: str, to: str) -> None:
         """Give the file `path` the name `to`, in one step; what stood there is replaced."""
         Path(path).replace(to)
@@ -51,6 +82,23 @@ class FileSystem:
         if "b" in mode:
             return open(path, mode)
         return open(path, mode, encoding="utf-8", newline="\n")
+
+    @contextmanager
+    def fetched(self, path: str) -> Iterator[str]:
+        """While it lasts, the file `path` as a file of the local disk, to be read.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+        """
+        if not self.isfile(path):
+            raise FileNotFoundError(path)
+        yield path
+
+    @contextmanager
+    def glanced(self, path: str) -> Iterator[str | BinaryIO]:
+        """As `fetched`, for a reader that wants little of a large file: the file, or one whose reads each fetch a part."""
+        with self.fetched(path) as local:
+            yield local
 
     def truncate(self, path: str, length: int) -> None:
         """Cut the file back to its first `length` bytes; a shorter or missing file is left alone."""

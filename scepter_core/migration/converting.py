@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, BinaryIO
 
+from scepter_core import locations
 from scepter_core._version import __version__
 from scepter_core.checkpoints import FORMAT, SUFFIX, read_checkpoint
 from scepter_core.errors import ConfigError, Problem, RunError
-from scepter_core.io import FileSystem
+from scepter_core.io import FileSystem, RunFileSystem
 from scepter_core.migration.exporting import prepare, serialise
 from scepter_core.migration.layouts import Found, recognise
 from scepter_core.migration.reading import read
@@ -61,7 +61,7 @@ def convert(
     """Write what is in the file `old` as `new`: a checkpoint (`.pth`), or the weights alone (`.safetensors`).
 
     Args:
-        old: a checkpoint of SCEPTER's, a plain state dict, or a checkpoint of this engine.
+        old: a checkpoint of SCEPTER's, a plain state dict, or a checkpoint of this engine; a path or a URL, as `new`.
         new: appears whole or not at all.
         overwrite: replace `new` where it exists.
         weights_only: a checkpoint at the very start of a run: no counters, no optimizer.
@@ -72,18 +72,20 @@ def convert(
         ConfigError: what is asked for cannot be: no such file, `new` exists, …
         RunError: the content of `old` cannot be converted, or `new` not be written.
     """
+    files = RunFileSystem()
+    old, new = files.without_password(old), files.without_password(new)
     try:
-        _check(old, new, overwrite)
-        state = read(old)
+        _check(old, new, overwrite, files)
+        state = _read(old, files)
     except OSError as error:  # no permission, a name too long, …
-        raise RunError(f"cannot convert {old} to {new}: {error.strerror}") from error
+        raise RunError(f"cannot convert {old} to {new}: {error.strerror or error}") from error
     is_spread = isinstance(state, dict) and "shards" in state  # over the processes that wrote it
     if is_spread:
         state = read_checkpoint(old)
     found = recognise(state, old)
     to_safetensors = new.endswith(SAFETENSORS)
     if is_spread and not to_safetensors and not weights_only:
-        return _gathered(state, found, new)
+        return _gathered(files, state, found, new)
     if found.is_ours and not to_safetensors and not weights_only:
         raise ConfigError(f"{old} is a checkpoint of this engine already: nothing to convert")
     taken = found if found.is_ours or keep_names else replace(found, weights=_without_prefix(found.weights))
@@ -96,31 +98,33 @@ def convert(
     if step is not None:
         taken = replace(taken, step=step)
     stripped = taken.weights.keys() != found.weights.keys()
-    return _to_safetensors(taken, old, new, stripped) if to_safetensors else _to_checkpoint(taken, new, stripped)
+    if to_safetensors:
+        return _to_safetensors(files, taken, old, new, stripped)
+    return _to_checkpoint(files, taken, new, stripped)
 
 
-def _gathered(state: dict[str, Any], found: Found, new: str) -> Conversion:
+def _gathered(files: FileSystem, state: dict[str, Any], found: Found, new: str) -> Conversion:
     """A checkpoint that several processes wrote parts of, as one file: all of it."""
     import torch
 
-    _put(new, lambda file: torch.save(state, file))
+    _put(files, new, lambda file: torch.save(state, file))
     tensors = sum(isinstance(value, torch.Tensor) for value in found.weights.values())
     whole = replace(found, optimizer=state["optimizer"], scaler=state["scaler"], left_out=())
     return _conversion(whole, tensors, False, state["total_updates"], [])
 
 
-def _to_safetensors(taken: Found, old: str, new: str, stripped: bool) -> Conversion:
+def _to_safetensors(files: FileSystem, taken: Found, old: str, new: str, stripped: bool) -> Conversion:
     tensors, without = prepare(taken.weights, old)
     data = serialise(tensors, old, step=taken.step, epoch=taken.epoch)
-    _put(new, lambda file: file.write(data))
+    _put(files, new, lambda file: file.write(data))
     return _conversion(taken, len(tensors), stripped, None, without)
 
 
-def _to_checkpoint(taken: Found, new: str, stripped: bool) -> Conversion:
+def _to_checkpoint(files: FileSystem, taken: Found, new: str, stripped: bool) -> Conversion:
     import torch
 
     state = _as_checkpoint(taken)
-    _put(new, lambda file: torch.save(state, file))
+    _put(files, new, lambda file: torch.save(state, file))
     tensors = sum(isinstance(value, torch.Tensor) for value in taken.weights.values())
     return _conversion(taken, tensors, stripped, state["total_updates"], [])
 
@@ -140,23 +144,32 @@ def _conversion(taken: Found, tensors: int, stripped: bool, updates: int | None,
     )
 
 
-def _put(new: str, write: Callable[[BinaryIO], object]) -> None:
+def _put(files: FileSystem, new: str, write: Callable[[BinaryIO], object]) -> None:
     try:
-        FileSystem().write_atomic(new, write)
+        files.write_atomic(new, write)
     except (OSError, RuntimeError) as error:  # torch reports a full disk as a RuntimeError
         raise RunError(f"could not write {new}: {error}") from error
 
 
-def _check(old: str, new: str, overwrite: bool) -> None:
-    path = Path(new)
-    if path.suffix not in (SUFFIX, SAFETENSORS):
+def _check(old: str, new: str, overwrite: bool, files: RunFileSystem) -> None:
+    if not new.endswith((SUFFIX, SAFETENSORS)):
         raise ConfigError(f"{new}: the new file's name ends in {SUFFIX}, for a checkpoint, or in {SAFETENSORS}")
-    if path.exists() and not path.is_file():
-        raise ConfigError(f"{new} is {'a folder' if path.is_dir() else 'no file'}")
-    if path.exists() and Path(old).exists() and path.samefile(old):
+    if files.exists(new) and not files.isfile(new):
+        raise ConfigError(f"{new} is {'a folder' if files.isdir(new) else 'no file'}")
+    if files.resolve(new) == files.resolve(old) and files.exists(new):
         raise ConfigError(f"{new} is the old file: give the new one another name")
-    if path.exists() and not overwrite:
+    if files.exists(new) and not overwrite:
         raise ConfigError([Problem(f"{new} exists", hint="--overwrite replaces it")])
+
+
+def _read(old: str, files: RunFileSystem) -> Any:
+    if locations.is_local(old):
+        return read(locations.local_path(old), old)
+    try:
+        with files.fetched(old) as local:
+            return read(local, old)
+    except FileNotFoundError:
+        raise ConfigError(f"{old}: there is no such file") from None
 
 
 def _without_prefix(weights: dict[str, Any]) -> dict[str, Any]:

@@ -23,8 +23,8 @@ def _number(*ignored: Any) -> None:
     """What stands for `int`, the factory of such a defaultdict."""
 
 
-def read(path: str) -> Any:
-    """What is in the file `path`: plain values and tensors (on the CPU), dicts as plain dicts.
+def read(local: str, path: str) -> Any:
+    """What is in the local file `local`, which messages call `path`: plain values and tensors (on the CPU), dicts as plain dicts.
 
     Reading is torch's restricted one (`weights_only`), in which a file can name tensors and nothing else. SCEPTER's
     files also name `collections.defaultdict` and `int`; stand-ins that do nothing take their place.
@@ -35,19 +35,19 @@ def read(path: str) -> Any:
     """
     import torch
 
-    file = Path(path)
+    file = Path(local)
     if not file.is_file():
         raise ConfigError(f"{path}: {'a folder, not a file' if file.is_dir() else 'there is no such file'}")
     with file.open("rb") as opened:
         is_archive = opened.read(len(_ZIP)) == _ZIP  # older files of torch are none, and carry no checksums
-    damage = damage_of(path) if is_archive or file.stat().st_size == 0 else None
+    damage = damage_of(local) if is_archive or file.stat().st_size == 0 else None
     if damage is not None:
         raise RunError(f"cannot read {path}: {damage}")
     stand_ins: list[Any] = [(_counts, "collections.defaultdict"), (_number, "builtins.int")]
     try:
         with torch.serialization.safe_globals(stand_ins), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of a strange file's pickle
-            found = torch.load(path, map_location="cpu", weights_only=True)
+            found = torch.load(local, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises whatever a strange file leads it to
         raise RunError(f"cannot read {path}: {_reason(error)}") from None
     try:

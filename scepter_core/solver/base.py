@@ -7,6 +7,7 @@ hooks' business. How the parts are built stands in `setup`, what a checkpoint ho
 from __future__ import annotations
 
 import signal
+import sys
 import time
 from abc import ABC
 from collections import OrderedDict
@@ -116,8 +117,7 @@ class BaseSolver(SolverSetup, ABC):
             for data in self.datas.values():
                 if isinstance(data, LoaderData):
                     data.close()
-            if self._log_file is not None:
-                self._log_file.close()
+            self._close_log_file()
 
     def _train_to_the_end(self) -> None:
         if not self.training_done and self.cfg.test_interval <= 0 and "test" in self.counters.pending:
@@ -583,6 +583,18 @@ class BaseSolver(SolverSetup, ABC):
             self.file_system.write_atomic(
                 self.file_system.join(self.work_dir, "config.yaml"), lambda file: file.write(text)
             )
+
+    def _close_log_file(self) -> None:
+        """Close it; what fails on the way is noted on the error that ends the run, if one does."""
+        ending = sys.exc_info()[1]
+        try:
+            if self._log_file is not None:
+                self._log_file.close()
+        except OSError as error:
+            message = f"cannot write {self.log_file}: {error}"
+            if ending is None:
+                raise RunError(message) from error
+            ending.add_note(message)
 
     def _progress(self) -> str:
         return f"epoch {self.epoch}, step {self.train_steps}, update {self.total_updates}"

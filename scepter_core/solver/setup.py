@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -16,7 +15,7 @@ from scepter_core.config import notices
 from scepter_core.data import build_data, iterations_of, key, seed_streams
 from scepter_core.distributed import Agreement, Place, Processes, Strategy, join, make_strategy, place_of
 from scepter_core.errors import ConfigError, Problem
-from scepter_core.io import FileSystem
+from scepter_core.io import RunFileSystem
 from scepter_core.logging import LogFile, make_logger, silent_logger
 from scepter_core.metrics import EvalData, NamedMetrics
 from scepter_core.optim import build_optimizer, build_scheduler
@@ -44,10 +43,10 @@ class SolverSetup(SolverPosition):
         self.root: RunConfig | None = cfg._root
         self.env: EnvConfig = self.root.env if self.root is not None else EnvConfig()
         self.logger = logger if logger is not None else make_logger()
-        self.file_system = FileSystem()
-        self.work_dir = str(Path(cfg.work_dir).absolute())
+        self.file_system = RunFileSystem(cfg.file_system, self.logger.warning)
+        self.work_dir = self.file_system.absolute(cfg.work_dir)
         self.log_file = self.file_system.join(self.work_dir, cfg.log_file) if cfg.log_file else None
-        self.resume_from = cfg.resume_from
+        self.resume_from = cfg.resume_from and self.file_system.without_password(cfg.resume_from)
         self.max_epochs, self.max_steps, self.num_folds = cfg.max_epochs, cfg.max_steps, cfg.num_folds
         self.eval_interval = 1 if cfg.eval_interval is None and not cfg.counts_steps else cfg.eval_interval
         self.accumulate_step = cfg.accu_step
@@ -109,7 +108,7 @@ class SolverSetup(SolverPosition):
         if not self.processes.writes:
             self.logger = silent_logger()
         elif self.log_file is not None:
-            self._log_file = LogFile(self.logger, self.log_file)
+            self._log_file = LogFile(self.logger, self.log_file, self.file_system)
         for notice in notices(self.root if self.root is not None else self.cfg):
             self.logger.info("%s", notice)
         self._seed_for("construct_hook")

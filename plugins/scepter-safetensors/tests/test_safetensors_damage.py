@@ -52,6 +52,7 @@ def refused(model, path):
         with_header({"weight": tensor([2**40, 0], [0, 0]), "bias": tensor([2], [0, 8])}, bytes(8)),  # of another shape
         WHOLE[:-1], WHOLE[: len(WHOLE) // 2], WHOLE + b"\x00",
     ],
+    ids=[f"case{number}" for number in range(16)],
 )  # fmt: skip
 def test_what_is_no_file_of_weights(model, tmp_path, data):
     path = tmp_path / "bad.safetensors"

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, field_validator, model_validator
 
-from scepter_core import Hook, HookConfig
+from scepter_core import FileSystem, Hook, HookConfig, Location
 from scepter_tensorboard.event_log import EventLog
 
 if TYPE_CHECKING:
@@ -25,8 +24,8 @@ class TensorboardLogHook(Hook):
         """The keys of TensorboardLogHook."""
 
         priority: int = Field(100, description="Hooks of the same event run in ascending priority.")
-        log_dir: str | None = Field(
-            None, min_length=1, description="Folder of the event files. Default: WORK_DIR/tensorboard."
+        log_dir: Location | None = Field(
+            None, min_length=1, description="Folder of the event files, a path or a URL. Default: WORK_DIR/tensorboard."
         )
         log_interval: int = Field(
             1000,
@@ -65,12 +64,13 @@ class TensorboardLogHook(Hook):
     def check(cls, cfg: Any, run: RunConfig) -> Iterable[tuple[str, str]]:
         """Two hooks of one mode and one folder would write everything twice."""
         solver: Any = run.solver
-        folder = _folder(cfg, solver.work_dir)
+        files = FileSystem()
+        folder = _folder(cfg, solver.work_dir, files)
         for hooks in (solver.train_hooks, solver.eval_hooks, solver.test_hooks):
             same = [
                 section
                 for section in hooks
-                if isinstance(section, cls.Config) and _folder(section, solver.work_dir) == folder
+                if isinstance(section, cls.Config) and _folder(section, solver.work_dir, files) == folder
             ]
             if any(section is cfg for section in same[1:]):
                 yield "LOG_DIR", f"another TensorboardLogHook of the same mode writes to {folder} already"
@@ -82,10 +82,10 @@ class TensorboardLogHook(Hook):
         self._writes = frozenset(mode for mode in MODES if self in (by_mode[mode] or everyone[:1]))
         self._named = everyone[0]._named
         if self._log is None and solver.rank == 0:
-            folder = _folder(self.cfg, solver.work_dir)
-            self._log = _shared_log(
-                solver, folder, [hook for hook in everyone if _folder(hook.cfg, solver.work_dir) == folder]
-            )
+            place, files = solver.work_dir, solver.file_system
+            folder = _folder(self.cfg, place, files)
+            sharing = [hook for hook in everyone if _folder(hook.cfg, place, files) == folder]
+            self._log = _shared_log(solver, folder, sharing)
         if self._window is None and self._interval > 0 and self in by_mode["train"]:
             from scepter_tensorboard.window import Window
 
@@ -155,9 +155,9 @@ def _hooks_of(solver: BaseSolver, mode: str) -> list[TensorboardLogHook]:
     return [hook for hook in solver.hooks_dict.get(mode, ()) if isinstance(hook, TensorboardLogHook)]
 
 
-def _folder(cfg: Any, work_dir: str) -> str:
-    """The absolute folder of the event files, links and `..` followed."""
-    return str((Path(cfg.LOG_DIR) if cfg.LOG_DIR else Path(work_dir, "tensorboard")).resolve())
+def _folder(cfg: Any, work_dir: str, files: FileSystem) -> str:
+    """The absolute folder of the event files, links and `..` followed; or its URL."""
+    return files.resolve(cfg.LOG_DIR or files.join(work_dir, "tensorboard"))
 
 
 def _shared_log(solver: BaseSolver, folder: str, sharing: list[TensorboardLogHook]) -> EventLog:
@@ -166,7 +166,7 @@ def _shared_log(solver: BaseSolver, folder: str, sharing: list[TensorboardLogHoo
         if hook._log is not None:
             return hook._log
     # Only a run that trains puts its own folder in order; an eval or a test adds to what is there.
-    within = Path(folder).is_relative_to(Path(solver.work_dir).resolve())
+    within = solver.file_system.is_within(folder, solver.work_dir)
     log = EventLog(solver.file_system, folder, owns_folder=within and solver.has("train"))
     for hook in sharing:
         if "log" in hook._loaded:  # the same in all that shared it when the checkpoint was taken
