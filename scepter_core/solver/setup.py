@@ -100,7 +100,7 @@ class SolverSetup(SolverPosition):
         self._check_hooks()
         if self.env.use_pl:
             self.engine = cast("Engine", ENGINES.get("lightning")(self.env, logger=self.logger))
-        self.engine.set_up(self)
+        self.engine.set_up(self)  # type: ignore[arg-type]  # a solver is a BaseSolver, of which this is the first half
 
     def _check_hooks(self) -> None:
         hooks = [hook for hooks in self.hooks_dict.values() for hook in hooks]
@@ -196,7 +196,7 @@ class SolverSetup(SolverPosition):
         model = tg_model_ins if tg_model_ins is not None else self.model
         if self.env.sync_bn and self.world_size > 1:
             model = nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]
-        model = self.engine.place(self, model)
+        model = self.engine.place(self, model)  # type: ignore[arg-type]  # as above
         if self.env.compile:
             model.compile()  # in place: the names of parameters stay the plain model's
         if tg_model_ins is not None:
