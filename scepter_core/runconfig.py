@@ -53,7 +53,7 @@ class EnvConfig(Section):
     cudnn_benchmark: bool | None = Field(None, description="Let cuDNN try its algorithms. Default: torch's.")
     sync_bn: bool = Field(False, description="Batch norm over all processes.")
     compile: bool = Field(False, description="Run the model through torch.compile.")
-    use_pl: bool = Field(False, description="The loop is lightning's; needs the engine plugin of that name.")
+    use_pl: bool = Field(False, description="Train inside lightning's Trainer; needs scepter-lightning.")
 
     @field_validator("device")
     @classmethod

@@ -117,7 +117,7 @@ class SolverSetup(SolverPosition):
         self._check_hooks()
         if self.env.use_pl:
             self.engine = cast("Engine", ENGINES.get("lightning")(self.env, logger=self.logger))
-        self.engine.set_up(self)
+        self.engine.set_up(self)  # type: ignore[arg-type]  # a solver is a BaseSolver, of which this is the first half
 
     def _check_hooks(self) -> None:
         hooks = [hook for hooks in self.hooks_dict.values() for hook in hooks]
@@ -214,7 +214,8 @@ class SolverSetup(SolverPosition):
             if self.device.type == "cpu":
                 raise ConfigError([Problem("needs GPUs: torch has no such layer for the CPU", path="ENV.SYNC_BN", found="true")])
             model = nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]
-        model = self.strategy.prepare(self.engine.place(self, model), trains=self.has("train"))
+        placed = self.engine.place(self, model)  # type: ignore[arg-type]  # as above
+        model = self.strategy.prepare(placed, trains=self.has("train"))
         if self.env.compile:
             model.compile()  # in place: the names of parameters stay the plain model's
         if tg_model_ins is not None:

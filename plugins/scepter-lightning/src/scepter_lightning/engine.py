@@ -11,7 +11,7 @@ from itertools import repeat
 
 import torch
 from lightning.pytorch import Trainer
-from lightning.pytorch.plugins.environments import LightningEnvironment
+from lightning.pytorch.plugins.environments import LightningEnvironment  # type: ignore[attr-defined]  # documented so
 from lightning.pytorch.strategies import SingleDeviceStrategy
 from torch import nn
 
@@ -69,8 +69,6 @@ def _make_trainer(device: torch.device) -> Trainer:
         strategy=_InPlace(device),
         plugins=[LightningEnvironment()],  # under SLURM it would take ranks and signals from there
         max_epochs=-1,  # the solver says when it is done
-        limit_val_batches=0,
-        num_sanity_val_steps=0,
         logger=False,
         enable_checkpointing=False,
         enable_progress_bar=False,

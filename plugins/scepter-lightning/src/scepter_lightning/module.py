@@ -39,7 +39,7 @@ class SolverModule(LightningModule):
 
     def configure_optimizers(self) -> Any:
         """The solver's optimizer itself, which the hooks step; not a wrapper of it."""
-        return self.solver.optimizer
+        return [self.solver.optimizer] if self.solver.optimizer is not None else []
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Nothing: the Trainer clears gradients before it begins, and a resumed window has some already."""
