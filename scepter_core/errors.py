@@ -11,7 +11,6 @@ import signal
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-
 _LONGEST = 1000  # characters of a part of a message
 
 
