@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 
 from scepter_core import locations
 
+_LONGEST = 1000  # characters of a part of a message
+
 
 @dataclass(frozen=True, slots=True)
 class Mark:
@@ -58,10 +60,16 @@ class Problem:
             object.__setattr__(self, "mark", replace(self.mark, file=locations.shown_override(self.mark.file)))
 
     def __str__(self) -> str:
-        head = ": ".join(part for part in (str(self.mark) if self.mark else "", self.path, self.message) if part)
+        parts = (str(self.mark) if self.mark else "", self.path, self.message)
+        head = ": ".join(_shown(part) for part in parts if part)
         details = (("found", self.found), ("expected", self.expected), ("hint", self.hint))
-        lines = [f"    {label + ':':<9} {text}" for label, text in details if text is not None]
+        lines = [f"    {label + ':':<9} {_shown(text)}" for label, text in details if text is not None]
         return "\n".join([head, *lines])
+
+
+def _shown(text: str) -> str:
+    """The text; of one that nobody would read to its end, the beginning."""
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}… ({len(text)} characters)"
 
 
 class ScepterError(Exception):

@@ -305,10 +305,11 @@ class BufferedStream(torch.utils.data.IterableDataset):
         size: rows of an epoch.
         log: a file that gets the number of every row that is read, one a line.
         keep: what the state is besides: `plain`, or `object`, which no checkpoint takes.
+        seconds: what a row takes.
     """
 
-    def __init__(self, size: int = 11, log: str | None = None, keep: str = "plain") -> None:
-        self.size, self.log, self.keep = size, log, keep
+    def __init__(self, size: int = 11, log: str | None = None, keep: str = "plain", seconds: float = 0.0) -> None:
+        self.size, self.log, self.keep, self.seconds = size, log, keep, seconds
         self.read, self.buffer = 0, []
 
     def _rows(self):
@@ -318,6 +319,7 @@ class BufferedStream(torch.utils.data.IterableDataset):
     def __iter__(self):
         for number in self._rows()[self.read :]:
             self.read += 1
+            time.sleep(self.seconds)
             if self.log:
                 with open(self.log, "a", encoding="utf-8") as file:
                     file.write(f"{number}\n")

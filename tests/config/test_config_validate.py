@@ -301,3 +301,10 @@ def test_what_means_the_same_outlives_a_change_of_name(tmp_path: Path) -> None:
     made = validate_node(root, Tree, path="", resolve=resolve, problems=problems)
     assert problems == []
     assert (made.thing.PRIORITY, made.thing.SIZE, made.thing.DEPTH) == (7, 1, 1)  # PRIORITY is every thing's
+
+
+def test_a_line_that_nobody_would_read_to_its_end_is_cut() -> None:
+    line = "ENV: " + "- " * 3000
+    with pytest.raises(ConfigError) as caught:
+        parse_yaml(line, "cfg.yaml")
+    assert f"    found:    {line[:1000]}… (6004 characters)" in str(caught.value).splitlines()

@@ -65,6 +65,27 @@ def test_the_same_number_goes_on_to_the_bit(many: Many) -> None:
         assert whole.rows == [row for row in ended.rows if (row["step"], row["kind"]) != (2, "epoch")]
 
 
+@pytest.mark.parametrize(("own", "first", "left"), [("true", 19, 19 + 19 - 8), ("false", 37, 37 + 37 - 15)])
+def test_a_stream_with_a_state_reads_nothing_again(many: Many, own: str, first: int, left: int) -> None:
+    """Two processes, batches of four: by the cut after two steps the first has had 8 of its points, the 15th of all is its last."""
+
+    def go(name: str, *more: str):
+        log = many.folder / f"{name}-{len(more)}"
+        log.mkdir()
+        data = f"SOLVER.TRAIN_DATA={{NAME: NotedStream, OWN: {own}, BATCH_SIZE: 4, NUM_WORKERS: 1, LOG: '{log}'}}"
+        done = many.run(name, data, *more, nproc=2)
+        assert done.status == 0, done.err
+        return done.state(), len((log / "0").read_text().splitlines())
+
+    whole, read = go("whole")
+    assert read == 2 * first
+    go("run", "SOLVER.MAX_STEPS=2")
+    ended, read = go("run", "--resume", "auto")
+    assert read == left
+    assert_same(whole["model"], ended["model"])
+    assert_same(whole["optimizer"]["state"], ended["optimizer"]["state"])
+
+
 class TestFiles:
     """A checkpoint that is spread over files."""
 

@@ -3,7 +3,7 @@
     python tests/faults/driver.py --kills 20 --seed 0
 
 The run has everything that a resume can lose: shuffling, random augmentation in two workers, dropout, BatchNorm, AdamW,
-accumulation, warm-up, eval, best, KEEP_LAST and writing in the background. A kill is SIGKILL or SIGTERM at a random
+accumulation, warm-up, eval, best, KEEP_LAST and writing in the background; every other run reads a stream with a state. A kill is SIGKILL or SIGTERM at a random
 instant, or a death inside a save: before or after one of its writes, its fsync, its rename. Runs are forked from one
 process that has torch loaded, so that a kill costs no start-up.
 
@@ -33,9 +33,10 @@ from scepter_core.checkpoints import list_checkpoints
 TASKS = Path(__file__).parents[1] / "tasks.py"
 
 
-def configuration(folder: Path) -> dict[str, Any]:
+def configuration(folder: Path, stream: bool) -> dict[str, Any]:
     """Three epochs of ten steps of about ten milliseconds."""
     data = {"NAME": "SlowRows", "SIZE": 40, "BATCH_SIZE": 4}
+    train = {**data, "NAME": "BufferedStream", "SECONDS": 0.004} if stream else data
     return {
         "PLUGINS": [str(TASKS)],
         "ENV": {"DEVICE": "cpu"},
@@ -43,7 +44,7 @@ def configuration(folder: Path) -> dict[str, Any]:
             "NAME": "TrainValSolver",
             "WORK_DIR": str(folder),
             "MAX_EPOCHS": 3,
-            "TRAIN_DATA": {**data, "NUM_WORKERS": 2},
+            "TRAIN_DATA": {**train, "NUM_WORKERS": 2},
             "EVAL_DATA": {**data, "SIZE": 12},
             "TEST_DATA": {**data, "SIZE": 8},
             "MODEL": {"NAME": "NormDropNet"},
@@ -52,7 +53,7 @@ def configuration(folder: Path) -> dict[str, Any]:
             "METRICS": [{"NAME": "AccuracyMetric", "KEYS": ["logits", "y"]}],
             "TRAIN_HOOKS": [
                 {"NAME": "BackwardHook", "ACCUMULATE_STEP": 3, "GRADIENT_CLIP": 1.0},
-                {"NAME": "LrHook", "SET_BY_EPOCH": False},
+                {"NAME": "LrHook", "SET_BY_EPOCH": stream},  # a stream has no length
                 {"NAME": "LogHook", "LOG_INTERVAL": 4},
                 {
                     "NAME": "CheckpointHook",
@@ -66,8 +67,8 @@ def configuration(folder: Path) -> dict[str, Any]:
     }
 
 
-def child(folder: Path, prepare: Callable[[], None]) -> int:
-    """Fork a process that goes on with the run in `folder`; returns its pid."""
+def child(config: dict[str, Any], prepare: Callable[[], None]) -> int:
+    """Fork a process that goes on with the run of `config`; returns its pid."""
     pid = os.fork()
     if pid:
         return pid
@@ -78,7 +79,7 @@ def child(folder: Path, prepare: Callable[[], None]) -> int:
         logger = logging.Logger("faults")
         logger.addHandler(logging.NullHandler())
         prepare()
-        run(configuration(folder), resume="auto", logger=logger)
+        run(config, resume="auto", logger=logger)
         status = 0
     except BaseException as error:
         status = getattr(error, "exit_status", 1)
@@ -126,12 +127,12 @@ def die_inside_a_save(rng: random.Random) -> Callable[[], None]:
     return prepare
 
 
-def disturb(folder: Path, rng: random.Random, kills: int) -> tuple[int, int, int]:
+def disturb(config: dict[str, Any], rng: random.Random, kills: int) -> tuple[int, int, int]:
     """Run to the end in spite of up to `kills` kills; returns kills, resumes and damaged files."""
     done = resumes = damaged = 0
     while True:
         how = rng.choice(["kill", "kill", "term", "save", "save"]) if done < kills else "none"
-        pid = child(folder, die_inside_a_save(rng) if how == "save" else lambda: None)
+        pid = child(config, die_inside_a_save(rng) if how == "save" else lambda: None)
         if how in ("kill", "term"):
             time.sleep(rng.uniform(0.05, 0.9))
             try:
@@ -142,7 +143,7 @@ def disturb(folder: Path, rng: random.Random, kills: int) -> tuple[int, int, int
             except ProcessLookupError:  # it was faster
                 pass
         _, status = os.waitpid(pid, 0)
-        damaged += sum(info.damage is not None for info in list_checkpoints(str(folder)))
+        damaged += sum(info.damage is not None for info in list_checkpoints(config["SOLVER"]["WORK_DIR"]))
         if os.waitstatus_to_exitcode(status) == 0:
             return done, resumes, damaged
         if os.waitstatus_to_exitcode(status) == 1:
@@ -174,6 +175,14 @@ def content(folder: Path) -> dict[str, Any]:
     return found
 
 
+def undisturbed(folder: Path, stream: bool) -> dict[str, Any]:
+    """What a run ends in that nobody disturbs."""
+    _, status = os.waitpid(child(configuration(folder, stream), lambda: None), 0)
+    if status:
+        raise SystemExit("the undisturbed run failed")
+    return content(folder)
+
+
 def main() -> None:
     """Disturb runs until enough kills are done; print the summary."""
     parser = argparse.ArgumentParser()
@@ -183,17 +192,15 @@ def main() -> None:
     rng = random.Random(options.seed)
     kills = resumes = damaged = differing = 0
     with tempfile.TemporaryDirectory() as temporary:
-        undisturbed = Path(temporary, "undisturbed")
-        _, status = os.waitpid(child(undisturbed, lambda: None), 0)
-        if status:
-            raise SystemExit("the undisturbed run failed")
-        expected, number = content(undisturbed), 0
-        while kills < options.kills:
-            folder = Path(temporary, f"disturbed-{number}")
-            more, again, broken = disturb(folder, rng, min(10, options.kills - kills))
+        expected = [undisturbed(Path(temporary, f"undisturbed-{stream}"), stream) for stream in (False, True)]
+        number = 0
+        while kills < options.kills or number < 2:
+            folder, stream = Path(temporary, f"disturbed-{number}"), number % 2 == 1
+            budget = min(10, max(options.kills // 2, 1), options.kills - kills)
+            more, again, broken = disturb(configuration(folder, stream), rng, budget)
             kills, resumes, damaged, number = kills + more, resumes + again, damaged + broken, number + 1
-            reached = content(folder)
-            wrong = [key for key in expected.keys() | reached.keys() if expected.get(key) != reached.get(key)]
+            reached, whole = content(folder), expected[stream]
+            wrong = [key for key in whole.keys() | reached.keys() if whole.get(key) != reached.get(key)]
             if wrong:
                 print(f"run {number}: {sorted(wrong)[:10]}", file=sys.stderr)
             differing += len(wrong)
