@@ -16,6 +16,7 @@ from scepter_core.data import build_data, iterations_of, key, seed_streams
 from scepter_core.distributed import Agreement, Place, Processes, Strategy, join, make_strategy, place_of
 from scepter_core.errors import ConfigError, Problem
 from scepter_core.io import RunFileSystem
+from scepter_core.locations import is_local
 from scepter_core.logging import LogFile, make_logger, silent_logger
 from scepter_core.metrics import EvalData, NamedMetrics
 from scepter_core.optim import build_optimizer, build_scheduler
@@ -105,6 +106,17 @@ class SolverSetup(SolverPosition):
         self.processes = join(self.env.backend, self.device, self.env.timeout)
         self.agreement = Agreement(self.processes)
         self.strategy = make_strategy(self.env.strategy, self.processes, self.device, self.logger)
+        if self.strategy.sharded and not is_local(self.work_dir):
+            raise ConfigError(
+                [
+                    Problem(
+                        "this ENV.STRATEGY writes checkpoints in parts, which takes a folder that all machines see",
+                        path="SOLVER.WORK_DIR",
+                        found=self.work_dir,
+                        expected="a path",
+                    )
+                ]
+            )
         if not self.processes.writes:
             self.logger = silent_logger()
         elif self.log_file is not None:

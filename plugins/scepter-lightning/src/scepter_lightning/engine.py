@@ -34,9 +34,21 @@ class LightningEngine(Engine):
         """Make the Trainer.
 
         Raises:
-            ConfigError: the solver has a training loop of its own, whose place the Trainer's would take.
+            ConfigError: the solver has a training loop of its own, whose place the Trainer's would take; or the run has
+                several processes.
         """
         _refuse_own_loops(solver)
+        if solver.world_size > 1:
+            raise ConfigError(
+                [
+                    Problem(
+                        f"the Trainer runs in one process here, and the run has {solver.world_size}",
+                        path="ENV.USE_PL",
+                        found="true",
+                        hint="set USE_PL to false: the core's own loop runs in many",
+                    )
+                ]
+            )
         if not sys.warnoptions:
             # What Lightning uses of torch is its business.
             warnings.filterwarnings("ignore", category=FutureWarning, module=r"lightning\.pytorch")
