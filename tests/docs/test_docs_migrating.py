@@ -12,11 +12,11 @@ import yaml
 import scepter_core
 from scepter_core import HOOKS
 from scepter_core.runconfig import EnvConfig
-from scepter_core.sections import FileSystemConfig, LoaderConfig, SchedulerKeys, SolverConfig
+from scepter_core.sections import LocalFsConfig, LoaderConfig, SchedulerKeys, SolverConfig
 
 PAGE = "docs/migrating-from-scepter.md"
 TASKS = Path(__file__).parents[1] / "tasks.py"
-SECTIONS = {"SOLVER": SolverConfig, "ENV": EnvConfig, "LR_SCHEDULER": SchedulerKeys, "FILE_SYSTEM": FileSystemConfig}
+SECTIONS = {"SOLVER": SolverConfig, "ENV": EnvConfig, "LR_SCHEDULER": SchedulerKeys, "FILE_SYSTEM": LocalFsConfig}
 
 
 @pytest.fixture(scope="module")
