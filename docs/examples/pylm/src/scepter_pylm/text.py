@@ -1,0 +1,100 @@
+"""The source code of the standard library as a stream of windows of characters."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import string
+import sysconfig
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.utils.data import IterableDataset, get_worker_info
+
+CHARACTERS = "\n" + "".join(sorted(set(string.printable) - set(string.whitespace) | {" "})) + "\N{REPLACEMENT CHARACTER}"
+_NUMBER = {character: number for number, character in enumerate(CHARACTERS)}
+_UNKNOWN = len(CHARACTERS) - 1
+_LEFT_OUT = {"site-packages", "dist-packages", "test", "tests", "idle_test", "__pycache__"}
+
+
+def encode(text: str) -> Tensor:
+    """The characters as int64 numbers; those that are not in CHARACTERS become the last one."""
+    return torch.tensor([_NUMBER.get(character, _UNKNOWN) for character in text.expandtabs(4)], dtype=torch.int64)
+
+
+def decode(numbers: Tensor) -> str:
+    """The text of such numbers."""
+    return "".join(CHARACTERS[number] for number in numbers.tolist())
+
+
+def source_files(split: Literal["train", "eval"], root: str | None = None, one_in: int = 20) -> list[Path]:
+    """The Python files of a part, sorted: of every `one_in` files about one is held out for eval, by its name alone.
+
+    Args:
+        root: the folder; by default that of the standard library that runs this.
+    """
+    folder = Path(root or sysconfig.get_path("stdlib"))
+    files = [path for path in sorted(folder.rglob("*.py")) if not _LEFT_OUT & set(path.relative_to(folder).parts[:-1])]
+    return [path for path in files if _is_held_out(path.relative_to(folder), one_in) == (split == "eval")]
+
+
+def _is_held_out(path: Path, one_in: int) -> bool:
+    return int.from_bytes(hashlib.sha256(path.as_posix().encode()).digest()[:8], "big") % one_in == 0
+
+
+class PythonSource(IterableDataset[dict[str, Tensor]]):
+    """Windows of text, one after the other through the files; in training in a new order of files in each pass.
+
+    A stream without a length. It knows where it stands, so that a resumed run reads nothing twice.
+
+    Args:
+        split: the part: `train`, or the held-out files, `eval`.
+        context: characters that a window predicts; it has one more.
+        windows: how many there are in a pass at most; 0: all.
+        root: the folder; by default that of the standard library.
+
+    Yields:
+        `text`: context + 1 characters, int64.
+    """
+
+    def __init__(self, split: Literal["train", "eval"] = "train", context: int = 96, windows: int = 0, root: str | None = None):
+        self.split, self.context, self.windows = split, context, windows
+        self.files = source_files(split, root)
+        if not self.files:
+            raise ValueError(f"no Python files for {split} in {root or 'the standard library'}")
+        self._state: dict[str, int] = {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Which pass this is, and how many files and windows of the present one it has given."""
+        return dict(self._state)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from there."""
+        self._state = dict(state)
+
+    def __iter__(self) -> Iterator[dict[str, Tensor]]:
+        worker = get_worker_info()
+        mine = list(range(worker.id, len(self.files), worker.num_workers) if worker else range(len(self.files)))
+        if not self._state:
+            self._state = {"pass": random.getrandbits(62), "file": 0, "window": 0, "given": 0}
+        if self.split == "train":
+            random.Random(self._state["pass"]).shuffle(mine)
+        while self._state["file"] < len(mine):
+            windows = self._windows(self.files[mine[self._state["file"]]])
+            for text in windows[self._state["window"] :]:
+                if 0 < self.windows <= self._state["given"]:
+                    break
+                self._state["window"] += 1
+                self._state["given"] += 1
+                yield {"text": text}
+            self._state["file"] += 1
+            self._state["window"] = 0
+        self._state = {}
+
+    def _windows(self, file: Path) -> list[Tensor]:
+        text = encode(file.read_text(encoding="utf-8", errors="replace"))
+        count = (len(text) - 1) // self.context
+        return [text[start * self.context : (start + 1) * self.context + 1] for start in range(count)]
