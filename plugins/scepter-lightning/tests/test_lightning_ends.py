@@ -173,10 +173,24 @@ def test_the_environment_of_slurm_changes_nothing(train, monkeypatch):
     assert signal.getsignal(signal.SIGUSR1) is handlers
 
 
-def test_switches_of_torch_stay_as_env_says(train):
-    train(True)
-    assert not torch.are_deterministic_algorithms_enabled()
-    assert isinstance(lightning.pytorch.Trainer, type)
+def test_the_variables_of_lightning_change_nothing(train, monkeypatch):
+    for name, value in {"LIMIT_TRAIN_BATCHES": "1", "PRECISION": "bf16-mixed", "FAST_DEV_RUN": "1"}.items():
+        monkeypatch.setenv(f"PL_TRAINER_{name}", value)
+    assert train(True).weights == train(False).weights
+
+
+@pytest.mark.parametrize("wanted", [False, True])
+def test_switches_of_torch_stay_as_env_says(config, acts, wanted):
+    seen = []
+    acts["after_iter", 2] = lambda solver: seen.append(
+        (torch.are_deterministic_algorithms_enabled(), torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark)
+    )
+    for use_pl in (False, True):
+        settings = config(use_pl)
+        settings["ENV"] |= {"DETERMINISTIC": wanted, "CUDNN_BENCHMARK": False}
+        run(settings, logger=logging.Logger("test"))
+    torch.use_deterministic_algorithms(False)
+    assert seen == [(wanted, wanted, False)] * 2
 
 
 def test_nothing_is_left_and_nothing_is_said(train, tmp_path, capfd, monkeypatch, recwarn):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import logging
 import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import repeat
+from typing import Any
 
 import torch
 from lightning.pytorch import Trainer
@@ -75,18 +77,21 @@ class LightningEngine(Engine):
 
 def _make_trainer(device: torch.device) -> Trainer:
     """A Trainer of one process on `device`, with nothing of its own to say or to write."""
-    return Trainer(
-        accelerator=device.type,
-        devices=[device.index] if device.type == "cuda" else 1,
-        strategy=_InPlace(device),
-        plugins=[LightningEnvironment()],  # under SLURM it would take ranks and signals from there
-        max_epochs=-1,  # the solver says when it is done
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        use_distributed_sampler=False,
-    )
+    options: dict[str, Any] = {
+        "accelerator": device.type,
+        "devices": [device.index] if device.type == "cuda" else 1,
+        "strategy": _InPlace(device),
+        "plugins": [LightningEnvironment()],  # under SLURM it would take ranks and signals from there
+        "max_epochs": -1,  # the solver says when it is done
+        "logger": False,
+        "enable_checkpointing": False,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+        "use_distributed_sampler": False,
+    }
+    # What is not given, the Trainer takes from variables of the environment (PL_TRAINER_MAX_STEPS), and says nothing.
+    defaults = {name: parameter.default for name, parameter in inspect.signature(Trainer).parameters.items()}
+    return Trainer(**{**defaults, **options})
 
 
 class _InPlace(SingleDeviceStrategy):
