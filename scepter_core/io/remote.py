@@ -55,7 +55,7 @@ class RemoteFileSystem(FileSystem):
         is_shared = locations.driver_of(protocol).async_impl
         self._connection: Any = SimpleNamespace() if is_shared else threading.local()
         self._mirrors: dict[str, Mirror] = {}
-        self._lock = threading.RLock()  # of the mirrors
+        self._lock = threading.RLock()  # of the mirrors; never taken by an upload, which holds its mirror's own
         self._numbers = itertools.count()
         self._scratch: str | None = None
         self._kept: set[str] = set()  # copies of files that could not be uploaded
@@ -81,7 +81,7 @@ class RemoteFileSystem(FileSystem):
         except FileNotFoundError:
             own, entries = "", []
         names = {_name(entry) for entry in entries if entry.rstrip("/") != own}
-        names |= {_name(mirrored) for mirrored in self._mirrors if _folder(mirrored) == path.rstrip("/")}
+        names |= {_name(mirrored) for mirrored in list(self._mirrors) if _folder(mirrored) == path.rstrip("/")}
         return sorted(names)
 
     def size(self, path: str) -> int:
@@ -103,7 +103,7 @@ class RemoteFileSystem(FileSystem):
             self._call(path, lambda fs, at: fs.rm_file(at))
 
     def remove_all(self, path: str) -> None:
-        for mirrored in [name for name in self._mirrors if locations.is_within(name, path)]:
+        for mirrored in [name for name in list(self._mirrors) if locations.is_within(name, path)]:
             self._forget(mirrored)
         self._call(path, _remove_all)
 
@@ -143,18 +143,9 @@ class RemoteFileSystem(FileSystem):
 
     @contextmanager
     def glanced(self, path: str) -> Iterator[BinaryIO]:
-        """As the local one.
-
-        Raises:
-            RemoteError: at the end too, where a reader took the loss of the connection for a damage of the file.
-        """
         length = int(self._call(path, lambda fs, at: fs.info(at))["size"])
         parts = PartsFile(lambda start, end: self._call(path, lambda fs, at: fs.cat_file(at, start=start, end=end)), length)
-        try:
-            yield io.BufferedReader(parts, _GLANCE)
-        finally:
-            if parts.error is not None:
-                raise parts.error
+        yield io.BufferedReader(parts, _GLANCE)
 
     def write_atomic(self, path: str, write: Callable[[BinaryIO], object]) -> None:
         """As the local one; where the store cannot be reached, `path` is as it was.
@@ -228,7 +219,7 @@ class RemoteFileSystem(FileSystem):
             self._change(temporary, lambda fs, at: _replace(fs, at, fs._strip_protocol(path)), path)
         except BaseException:
             with suppress(OSError):  # as lost as the connection; the next run removes it
-                self.remove(temporary)
+                self._call(temporary, lambda fs, at: fs.rm_file(at))
             raise
 
     # --- inside: copies on the local disk --------------------------------------------------------------------------
@@ -287,7 +278,7 @@ class RemoteFileSystem(FileSystem):
         mirror.writers -= 1
         try:
             mirror.upload()
-        except RemoteError as error:
+        except OSError as error:
             self._kept.add(mirror.local)
             raise RemoteError(f"{error}; what it was to hold is in {mirror.local}") from error
         self._kept.discard(mirror.local)
@@ -372,6 +363,6 @@ def _remove_scratch(folder: str, kept: set[str], process: int) -> None:
         return
     for entry in Path(folder).iterdir():
         if str(entry) not in kept:
-            entry.unlink()
+            entry.unlink(missing_ok=True)
     if not kept:
         Path(folder).rmdir()

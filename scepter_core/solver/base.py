@@ -579,7 +579,8 @@ class BaseSolver(SolverSetup, ABC):
             try:
                 event(*((self, error) if name == "on_exception" else (self,)))
             except Exception as another:  # whatever it is, the first error is the one to report
-                error.add_note(f"then, in {name}: {type(another).__name__}: {another}")
+                notes = getattr(another, "__notes__", [])  # the errors of further hooks are among them
+                error.add_note("\n".join([f"then, in {name}: {type(another).__name__}: {another}", *notes]))
 
 
 def _as_dict(outputs: Any) -> dict[str, Any]:
