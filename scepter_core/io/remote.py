@@ -169,8 +169,7 @@ class RemoteFileSystem(FileSystem):
             RemoteError: the store said no, or could not be reached.
         """
         for mirror in list(self._mirrors.values()):
-            mirror.upload()
-            self._drop_if_done(mirror)
+            self._upload(mirror)
 
     # --- inside: the store -----------------------------------------------------------------------------------------
 
@@ -277,14 +276,15 @@ class RemoteFileSystem(FileSystem):
     def _closed(self, mirror: Mirror) -> None:
         mirror.writers -= 1
         try:
-            mirror.upload()
+            self._upload(mirror)
         except OSError as error:
-            self._kept.add(mirror.local)
             raise RemoteError(f"{error}; what it was to hold is in {mirror.local}") from error
-        self._kept.discard(mirror.local)
-        self._drop_if_done(mirror)
 
-    def _drop_if_done(self, mirror: Mirror) -> None:
+    def _upload(self, mirror: Mirror) -> None:
+        """Bring a copy to the store, and drop it where nobody writes to it any more."""
+        self._kept.add(mirror.local)
+        mirror.upload()
+        self._kept.discard(mirror.local)
         with self._lock:
             is_ours = self._mirrors.get(mirror.path) is mirror
             if is_ours and not mirror.writers and mirror.is_settled:
