@@ -40,7 +40,7 @@ def job(s3, everything, tmp_path):
     return write
 
 
-def _wait_for(server, path, process, seconds=60):
+def _wait_for(server, path, process, seconds=240):
     deadline = time.monotonic() + seconds
     while not server.files.exists(path):
         assert process.poll() is None, process.communicate()
@@ -70,7 +70,7 @@ def test_a_killed_run_goes_on_to_the_same_bits(s3, job, scepter, tmp_path, monke
     os.kill(killed.pid, signal.SIGKILL)
     killed.communicate()
     process = scepter("run", "cfg.yaml", "--resume", "auto", **REFERENCES)
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=300)
     assert (process.returncode, err) == (0, "")
     assert f"resumed from {bucket}/run/checkpoints/ldm_step-" in out
     config["SOLVER"].update(WORK_DIR=str(tmp_path / "local"), FILE_SYSTEM=None)
@@ -108,7 +108,7 @@ def test_a_server_that_comes_back_costs_a_warning(s3, job, scepter):
     _wait_for(server, f"{bucket}/run/checkpoints/ldm_step-8.pth", process)
     server.stop()
     threading.Timer(2.0, server.start).start()
-    _, err = process.communicate(timeout=120)
+    _, err = process.communicate(timeout=300)
     assert (process.returncode, err) == (0, "")
     assert len([name for name in server.files.ls(f"{bucket}/run/checkpoints") if "ldm_step" in name]) == 26
     assert len(server.files.cat(f"{bucket}/run/metrics.jsonl").splitlines()) == 48 + 2 * 3
@@ -122,7 +122,7 @@ def test_a_server_that_stays_away_ends_the_run_with_what_was_saved(s3, job, scep
     _wait_for(server, f"{bucket}/run/checkpoints/ldm_step-8.pth", process)
     server.stop()
     try:
-        out, err = process.communicate(timeout=200)
+        out, err = process.communicate(timeout=300)
     finally:
         server.start()
     assert process.returncode == 1
@@ -145,7 +145,7 @@ def test_a_store_out_of_reach_is_said_before_any_work(s3, job, scepter):
     server.stop()
     try:
         process = scepter("run", "cfg.yaml", "SOLVER.FILE_SYSTEM.RETRY_TIMES=0", **REFERENCES)
-        out, err = process.communicate(timeout=120)
+        out, err = process.communicate(timeout=300)
     finally:
         server.start()
     assert (process.returncode, out) == (2, "")
