@@ -68,8 +68,12 @@ class Mirror:
             if self._process == os.getpid() and not self._is_gone and self.size() != self._there:
                 still = f"{self.local}.upload"  # the copy may grow meanwhile, which not every driver takes well
                 shutil.copyfile(self.local, still)
-                self._upload(still, self.path)
-                self._there = os.path.getsize(still)  # noqa: PTH202
+                length = os.path.getsize(still)  # noqa: PTH202
+                try:
+                    self._upload(still, self.path)
+                finally:
+                    os.unlink(still)  # noqa: PTH108
+                self._there = length
             self._looked = time.monotonic()
 
     def upload_in_time(self) -> None:

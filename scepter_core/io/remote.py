@@ -364,5 +364,5 @@ def _remove_scratch(folder: str, kept: set[str], process: int) -> None:
     for entry in Path(folder).iterdir():
         if str(entry) not in kept:
             entry.unlink(missing_ok=True)
-    if not kept:
+    with suppress(OSError):  # not empty
         Path(folder).rmdir()
