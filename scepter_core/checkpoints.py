@@ -172,7 +172,7 @@ def _glance(path: str, files: FileSystem) -> CheckpointInfo:
         info = _told_by(file, path, 0, map_location="meta")
     if info.damage is None:
         return info
-    return _examine(path, files)  # what it has, if it has anything, takes a whole look
+    return _examine(path, files)  # damaged, or the connection was lost: a whole look tells
 
 
 def _told_by(file: str | BinaryIO, path: str, size: int, **options: Any) -> CheckpointInfo:

@@ -130,6 +130,9 @@ class FileSystem:
             raise
         _fsync_folder(final.parent)
 
+    def sync(self) -> None:
+        """Bring files that were written with `open` to where they belong, where that is not the local disk."""
+
     def remove_temporaries(self, path: str) -> list[str]:
         """Delete what writers that died left in folder `path`; returns the names."""
         left = [name for name in self.listdir(path) if name.startswith(".") and name.endswith(TEMPORARY)]

@@ -27,7 +27,7 @@ class Mirror:
         self.path, self.local = path, local
         self.writers = 0
         self._upload, self._is_gone = upload, False
-        self._process = os.getpid()  # a worker, forked from the run, uploads nothing
+        self._process = os.getpid()  # a worker, forked from the run, has no hand in it
         self._lock = threading.Lock()  # one upload at a time, and no cut meanwhile
         self._there = self.size() if is_stored else -1  # bytes that the store holds; -1: not those of the copy
         self._looked = time.monotonic()
@@ -51,7 +51,8 @@ class Mirror:
         """Remove the copy, when it is not being uploaded."""
         with self._lock:
             self._is_gone = True
-            os.unlink(self.local)  # noqa: PTH108
+            if self._process == os.getpid():
+                os.unlink(self.local)  # noqa: PTH108
 
     def begin_anew(self) -> None:
         """Empty the copy; the store's file follows with the next upload, even if nothing is written."""
@@ -67,8 +68,12 @@ class Mirror:
             if self._process == os.getpid() and not self._is_gone and self.size() != self._there:
                 still = f"{self.local}.upload"  # the copy may grow meanwhile, which not every driver takes well
                 shutil.copyfile(self.local, still)
-                self._upload(still, self.path)
-                self._there = os.path.getsize(still)  # noqa: PTH202
+                length = os.path.getsize(still)  # noqa: PTH202
+                try:
+                    self._upload(still, self.path)
+                finally:
+                    os.unlink(still)  # noqa: PTH108
+                self._there = length
             self._looked = time.monotonic()
 
     def upload_in_time(self) -> None:

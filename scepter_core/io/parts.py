@@ -14,14 +14,10 @@ class PartsFile(io.RawIOBase):
     Args:
         fetch: gives the bytes from a start to an end.
         length: of the file, in bytes.
-
-    Attributes:
-        error: why the last fetch that failed did. Not every reader hands on what it gets.
     """
 
     def __init__(self, fetch: Callable[[int, int], bytes], length: int) -> None:
         super().__init__()
-        self.error: OSError | None = None
         self._fetch, self._length, self._position = fetch, length, 0
 
     def readable(self) -> bool:
@@ -39,11 +35,7 @@ class PartsFile(io.RawIOBase):
         end = min(self._position + len(buffer), self._length)
         if end <= self._position:
             return 0
-        try:
-            data = self._fetch(self._position, end)
-        except OSError as error:
-            self.error = error
-            raise
+        data = self._fetch(self._position, end)
         buffer[: len(data)] = data
         self._position += len(data)
         return len(data)

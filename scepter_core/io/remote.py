@@ -55,7 +55,7 @@ class RemoteFileSystem(FileSystem):
         is_shared = locations.driver_of(protocol).async_impl
         self._connection: Any = SimpleNamespace() if is_shared else threading.local()
         self._mirrors: dict[str, Mirror] = {}
-        self._lock = threading.RLock()  # of the mirrors
+        self._lock = threading.RLock()  # of the mirrors; never taken by an upload, which holds its mirror's own
         self._numbers = itertools.count()
         self._scratch: str | None = None
         self._kept: set[str] = set()  # copies of files that could not be uploaded
@@ -81,7 +81,7 @@ class RemoteFileSystem(FileSystem):
         except FileNotFoundError:
             own, entries = "", []
         names = {_name(entry) for entry in entries if entry.rstrip("/") != own}
-        names |= {_name(mirrored) for mirrored in self._mirrors if _folder(mirrored) == path.rstrip("/")}
+        names |= {_name(mirrored) for mirrored in list(self._mirrors) if _folder(mirrored) == path.rstrip("/")}
         return sorted(names)
 
     def size(self, path: str) -> int:
@@ -103,7 +103,7 @@ class RemoteFileSystem(FileSystem):
             self._call(path, lambda fs, at: fs.rm_file(at))
 
     def remove_all(self, path: str) -> None:
-        for mirrored in [name for name in self._mirrors if locations.is_within(name, path)]:
+        for mirrored in [name for name in list(self._mirrors) if locations.is_within(name, path)]:
             self._forget(mirrored)
         self._call(path, _remove_all)
 
@@ -143,18 +143,9 @@ class RemoteFileSystem(FileSystem):
 
     @contextmanager
     def glanced(self, path: str) -> Iterator[BinaryIO]:
-        """As the local one.
-
-        Raises:
-            RemoteError: at the end too, where a reader took the loss of the connection for a damage of the file.
-        """
         length = int(self._call(path, lambda fs, at: fs.info(at))["size"])
         parts = PartsFile(lambda start, end: self._call(path, lambda fs, at: fs.cat_file(at, start=start, end=end)), length)
-        try:
-            yield io.BufferedReader(parts, _GLANCE)
-        finally:
-            if parts.error is not None:
-                raise parts.error
+        yield io.BufferedReader(parts, _GLANCE)
 
     def write_atomic(self, path: str, write: Callable[[BinaryIO], object]) -> None:
         """As the local one; where the store cannot be reached, `path` is as it was.
@@ -178,8 +169,7 @@ class RemoteFileSystem(FileSystem):
             RemoteError: the store said no, or could not be reached.
         """
         for mirror in list(self._mirrors.values()):
-            mirror.upload()
-            self._drop_if_done(mirror)
+            self._upload(mirror)
 
     # --- inside: the store -----------------------------------------------------------------------------------------
 
@@ -228,7 +218,7 @@ class RemoteFileSystem(FileSystem):
             self._change(temporary, lambda fs, at: _replace(fs, at, fs._strip_protocol(path)), path)
         except BaseException:
             with suppress(OSError):  # as lost as the connection; the next run removes it
-                self.remove(temporary)
+                self._call(temporary, lambda fs, at: fs.rm_file(at))
             raise
 
     # --- inside: copies on the local disk --------------------------------------------------------------------------
@@ -286,14 +276,15 @@ class RemoteFileSystem(FileSystem):
     def _closed(self, mirror: Mirror) -> None:
         mirror.writers -= 1
         try:
-            mirror.upload()
-        except RemoteError as error:
-            self._kept.add(mirror.local)
+            self._upload(mirror)
+        except OSError as error:
             raise RemoteError(f"{error}; what it was to hold is in {mirror.local}") from error
-        self._kept.discard(mirror.local)
-        self._drop_if_done(mirror)
 
-    def _drop_if_done(self, mirror: Mirror) -> None:
+    def _upload(self, mirror: Mirror) -> None:
+        """Bring a copy to the store, and drop it where nobody writes to it any more."""
+        self._kept.add(mirror.local)
+        mirror.upload()
+        self._kept.discard(mirror.local)
         with self._lock:
             is_ours = self._mirrors.get(mirror.path) is mirror
             if is_ours and not mirror.writers and mirror.is_settled:
@@ -372,6 +363,6 @@ def _remove_scratch(folder: str, kept: set[str], process: int) -> None:
         return
     for entry in Path(folder).iterdir():
         if str(entry) not in kept:
-            entry.unlink()
-    if not kept:
+            entry.unlink(missing_ok=True)
+    with suppress(OSError):  # not empty
         Path(folder).rmdir()

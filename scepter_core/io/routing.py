@@ -96,9 +96,12 @@ class RunFileSystem(FileSystem):
 
     def write_atomic(self, path: str, write: Callable[[BinaryIO], object]) -> None:
         """As the local one. What files that are open for writing got before is uploaded first: a checkpoint may refer to it."""
+        self.sync()
+        self._of(path).write_atomic(_place(path), write)
+
+    def sync(self) -> None:
         for remote in list(self._remote.values()):
             remote.sync()
-        self._of(path).write_atomic(_place(path), write)
 
     # --- inside ----------------------------------------------------------------------------------------------------
 

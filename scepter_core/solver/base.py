@@ -117,7 +117,7 @@ class BaseSolver(SolverSetup, ABC):
             for data in self.datas.values():
                 if isinstance(data, LoaderData):
                     data.close()
-            self._close_log_file()
+            self._close_files()
 
     def _train_to_the_end(self) -> None:
         if not self.training_done and self.cfg.test_interval <= 0 and "test" in self.counters.pending:
@@ -584,14 +584,15 @@ class BaseSolver(SolverSetup, ABC):
                 self.file_system.join(self.work_dir, "config.yaml"), lambda file: file.write(text)
             )
 
-    def _close_log_file(self) -> None:
-        """Close it; what fails on the way is noted on the error that ends the run, if one does."""
+    def _close_files(self) -> None:
+        """Close the log, and see that no file waits to be uploaded; an error is noted on that which ends the run, if any."""
         ending = sys.exc_info()[1]
         try:
             if self._log_file is not None:
                 self._log_file.close()
+            self.file_system.sync()
         except OSError as error:
-            message = f"cannot write {self.log_file}: {error}"
+            message = f"cannot write to {self.work_dir}: {error}"
             if ending is None:
                 raise RunError(message) from error
             ending.add_note(message)
@@ -615,7 +616,8 @@ class BaseSolver(SolverSetup, ABC):
             try:
                 event(*((self, error) if name == "on_exception" else (self,)))
             except Exception as another:  # whatever it is, the first error is the one to report
-                error.add_note(f"then, in {name}: {type(another).__name__}: {another}")
+                notes = getattr(another, "__notes__", [])  # the errors of further hooks are among them
+                error.add_note("\n".join([f"then, in {name}: {type(another).__name__}: {another}", *notes]))
 
 
 def _as_dict(outputs: Any) -> dict[str, Any]:

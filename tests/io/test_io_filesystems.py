@@ -109,6 +109,21 @@ def test_files_that_grow(place):
     assert files.size(path) == 0
 
 
+def test_another_end_of_the_same_length_is_stored(place):
+    files, folder = place
+    path = files.join(folder, "log.txt")
+    files.makedirs(folder)
+    with files.open(path, "ab") as file:
+        file.write(b"abcdef")
+    files.truncate(path, 3)
+    with files.open(path, "ab") as file:
+        file.write(b"xyz")
+    assert _get(files, path) == b"abcxyz"
+    with files.open(path, "wb") as file:
+        file.write(b"123456")
+    assert _get(files, path) == b"123456"
+
+
 def test_folders(place):
     files, folder = place
     for name in ("a/1", "a/b/2", "c", "keep"):

@@ -13,7 +13,7 @@ import fsspec
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
-from scepter_core import RunError, find_checkpoint, run
+from scepter_core import HOOKS, Hook, RunError, find_checkpoint, run
 from scepter_core.io import RemoteError, RunFileSystem
 from scepter_core.sections import RemoteFsConfig
 
@@ -62,6 +62,16 @@ class Unsteady(MemoryFileSystem):
 
 
 fsspec.register_implementation("unsteady", Unsteady, clobber=True)
+
+
+@HOOKS.register_class()
+class LeavesOpen(Hook):
+    """Writes to a file that it does not close."""
+
+    def after_solve(self, solver):
+        self.file = solver.file_system.open(f"{solver.work_dir}/notes.txt", "a")
+        self.file.write("a note\n")
+        self.file.flush()
 
 
 class Warnings(list[str]):
@@ -216,6 +226,14 @@ def test_resume_auto_does_not_start_afresh_because_the_store_is_out_of_reach(uns
         Unsteady.failures = [*[None] * number, ConnectionResetError("reset by peer")]
         with pytest.raises(RemoteError, match="reset by peer"):
             find_checkpoint(folder, "auto", print, RunFileSystem(RemoteFsConfig(protocol="unsteady", retry_times=0)))
+
+
+def test_a_file_that_a_hook_left_open_is_stored_at_the_end(unsteady, everything):
+    _, folder, _ = unsteady
+    config = _config(everything, folder, MAX_EPOCHS=1)
+    config["SOLVER"]["TRAIN_HOOKS"] = [config["SOLVER"]["TRAIN_HOOKS"][0], {"NAME": "LeavesOpen"}]
+    run(config)
+    assert _stored(f"{folder}/notes.txt") == b"a note\n"
 
 
 def test_on_save_error_warn_lets_the_run_go_on_without_the_file(unsteady, everything, monkeypatch):

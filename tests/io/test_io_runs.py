@@ -15,19 +15,10 @@ import torch
 from safetensors.torch import load_file
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from scepter_core import HOOKS, ConfigError, Hook, RunError, read_checkpoint, run
+from scepter_core import ConfigError, RunError, read_checkpoint, run
 from scepter_core.cli import main
 from scepter_core.io import RunFileSystem
 from scepter_core.runner import fast_dev_run
-
-
-@HOOKS.register_class()
-class DiesAtStep(Hook):
-    """Ends the process's run at one step, without any goodbye to the hooks."""
-
-    def after_iter(self, solver):
-        if solver.is_train_mode and solver.train_steps == 5:
-            raise KeyboardInterrupt
 
 
 def _same(one, other):
@@ -104,26 +95,6 @@ def test_a_run_and_its_resume_are_those_of_the_local_disk(everything, remote, tm
     assert ("***@" in config) == remote.startswith("ftp")
 
 
-def test_a_run_that_died_leaves_what_a_resume_needs(everything, memory, tmp_path):
-    """Nothing was closed: what is stored is what was uploaded before the checkpoints."""
-    config = everything(memory)
-    config["SOLVER"]["TRAIN_HOOKS"][-1]["ASYNC"] = False
-    config["SOLVER"]["TRAIN_HOOKS"].append({"NAME": "DiesAtStep"})
-    with pytest.raises(KeyboardInterrupt):
-        run(config)
-    config["SOLVER"]["TRAIN_HOOKS"].pop()
-    fsspec.filesystem("memory").rm(f"{memory}/checkpoints/ldm_step-4.pth")
-    run(config, resume="auto")
-    run(everything(tmp_path / "local"))
-    last = "checkpoints/ldm_step-last.pth"
-    assert _same(_state(f"{memory}/{last}"), _state(tmp_path / "local" / last))
-    files = RunFileSystem()
-    with files.open(f"{memory}/metrics.jsonl", "r") as file:
-        assert _rows(file.read()) == _rows((tmp_path / "local" / "metrics.jsonl").read_text())
-    events = _fetch(files, f"{memory}/tensorboard", tmp_path / "events")
-    assert _scalars(events) == _scalars(tmp_path / "local" / "tensorboard")
-
-
 def test_a_new_run_where_an_earlier_one_was(everything, memory):
     files = RunFileSystem()
     run(everything(memory))
@@ -189,6 +160,14 @@ def _flipped(data):
     with zipfile.ZipFile(io.BytesIO(flipped)) as archive:
         assert archive.testzip() == record.filename
     return flipped
+
+
+def test_keep_last_removes_older_files(everything, remote):
+    config = everything(remote, MAX_EPOCHS=1)
+    config["SOLVER"]["TRAIN_HOOKS"][-1].update(INTERVAL_STEPS=1, KEEP_LAST=2)
+    solver = run(config)
+    folder = solver.file_system.join(solver.work_dir, "checkpoints")
+    assert solver.file_system.listdir(folder) == [f"ldm_step-{n}.pth" for n in ("3", "4", "best", "last")]
 
 
 def test_a_path_that_is_none_is_named(everything, memory):
