@@ -12,7 +12,7 @@ import yaml
 import scepter_core
 from scepter_core import HOOKS
 from scepter_core.runconfig import EnvConfig
-from scepter_core.sections import LocalFsConfig, LoaderConfig, SchedulerKeys, SolverConfig
+from scepter_core.sections import LoaderConfig, LocalFsConfig, SchedulerKeys, SolverConfig
 
 PAGE = "docs/migrating-from-scepter.md"
 TASKS = Path(__file__).parents[1] / "tasks.py"
