@@ -119,11 +119,12 @@ def everything() -> Callable[..., dict[str, Any]]:
 
 
 @pytest.fixture
-def scepter(tmp_path: Path) -> Callable[..., subprocess.Popen[str]]:
-    """Starts the real command in a process of its own, in `tmp_path`."""
+def scepter(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Starts the real command in a process of its own, in `tmp_path`; none outlives the test."""
+    started: list[subprocess.Popen[str]] = []
 
     def start(*arguments: str, **environment: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-m", "scepter_core", *arguments],
             cwd=tmp_path,
             env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
@@ -131,5 +132,10 @@ def scepter(tmp_path: Path) -> Callable[..., subprocess.Popen[str]]:
             stderr=subprocess.PIPE,
             text=True,
         )
+        started.append(process)
+        return process
 
-    return start
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()

@@ -135,8 +135,8 @@ def test_a_server_that_stays_away_ends_the_run_with_what_was_saved(s3, job, scep
     assert len(checkpoints) >= 4
     for path in checkpoints:
         assert _load(server, path)["format"] == 1
-    (kept,) = (tmp_path / "tmp").glob("scepter-*/*-metrics.jsonl")
-    assert len(kept.read_text().splitlines()) > len(server.files.cat(f"{bucket}/run/metrics.jsonl").splitlines())
+    (kept,) = (tmp_path / "tmp").glob("scepter-*/*-std_log.txt")  # with the warnings, which came too late
+    assert len(kept.read_text().splitlines()) > len(server.files.cat(f"{bucket}/run/std_log.txt").splitlines())
 
 
 def test_a_store_out_of_reach_is_said_before_any_work(s3, job, scepter):
