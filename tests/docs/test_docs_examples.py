@@ -6,6 +6,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import torch
+
 import scepter_core
 
 
@@ -29,3 +31,29 @@ def test_the_digits_package_knows_nothing_of_the_engine(docs: Any) -> None:
     sources = sorted((docs.root / "docs/examples/digits/src").rglob("*.py"))
     assert [path.name for path in sources] == ["__init__.py", "dataset.py", "model.py"]
     assert not any("import scepter" in path.read_text() or "from scepter_core" in path.read_text() for path in sources)
+
+
+def test_the_gan_makes_points_at_every_spot_and_resumes_with_both_optimizers(docs: Any, tmp_path: Path) -> None:
+    example = docs.root / "docs/examples/gan/gan.yaml"
+    whole = scepter_core.run(example, [f"SOLVER.WORK_DIR={tmp_path / 'whole'}", "SOLVER.MAX_EPOCHS=20"])
+    assert whole.epoch_outputs["eval"]["spots"] == 8
+    assert whole.epoch_outputs["eval"]["near"] > 0.3
+    assert whole.total_updates == whole.train_steps == 640
+    half = tmp_path / "whole/checkpoints/ldm_step-320.pth"
+    again = scepter_core.run(
+        example, [f"SOLVER.WORK_DIR={tmp_path / 'again'}", "SOLVER.MAX_EPOCHS=20"], resume=str(half)
+    )
+    states = [solver.save_checkpoint() for solver in (whole, again)]
+    for name in ("model", "critic_optimizer", "optimizer"):
+        assert_equal(states[0][name], states[1][name])
+
+
+def assert_equal(one: Any, other: Any) -> None:
+    if isinstance(one, torch.Tensor):
+        assert torch.equal(one, other)
+    elif isinstance(one, dict):
+        assert one.keys() == other.keys()
+        for key in one:
+            assert_equal(one[key], other[key])
+    else:
+        assert one == other
