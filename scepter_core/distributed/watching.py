@@ -66,13 +66,15 @@ class Watch:
         self.processes, self.heartbeat = processes, heartbeat
         self._done, self._over = threading.Event(), threading.Event()
         self._main = threading.get_ident()
+        self._threads: list[threading.Thread] = []
         # A connection of its own: a call that waits on the other one must not keep the thread from looking.
         self._store: Any = _Store(processes.store.clone()) if processes.store is not None else None  # type: ignore[attr-defined]
 
     def __enter__(self) -> Watch:
         if self._store is not None:
-            for target in (self._look, self._guard):
-                threading.Thread(target=target, name="watch", daemon=True).start()
+            self._threads = [threading.Thread(target=call, name="watch", daemon=True) for call in (self._look, self._guard)]
+            for thread in self._threads:
+                thread.start()
         return self
 
     def __exit__(
@@ -80,6 +82,9 @@ class Watch:
     ) -> None:
         self._done.set()
         self._over.set()
+        for thread in self._threads:
+            # Python aborts where it ends while one is within a call of the store; one that hangs there is no reason to stay.
+            thread.join(timeout=2)
 
     def first_failure(self, error: BaseException) -> BaseException | None:
         """What to show of `error`, with which this process ends: None where another process failed before.

@@ -365,7 +365,7 @@ def test_a_remote_file_system_says_what_to_do(classes, yaml_file, capsys, name):
     override = f"SOLVER.FILE_SYSTEM={{NAME: {name}, BUCKET: b, OSS_AK: k}}"
     assert main(["validate", str(yaml_file), "-p", str(classes), override]) == 2
     err = capsys.readouterr().err
-    assert f"SOLVER.FILE_SYSTEM.NAME: {name} is a remote file system" in err
+    assert f"SOLVER.FILE_SYSTEM.NAME: {name} is SCEPTER's own" in err
     assert "give local paths, and leave this section out" in err
 
 
