@@ -366,7 +366,7 @@ def test_a_remote_file_system_says_what_to_do(classes, yaml_file, capsys, name):
     assert main(["validate", str(yaml_file), "-p", str(classes), override]) == 2
     err = capsys.readouterr().err
     assert f"SOLVER.FILE_SYSTEM.NAME: {name} is SCEPTER's own" in err
-    assert "give local paths, and leave this section out" in err
+    assert "through fsspec, by a section with PROTOCOL: " in err
 
 
 # What SCEPTER's templates write for its optimizers and schedulers, empty keys and floats for whole numbers included.
