@@ -94,6 +94,8 @@ def run(
         raise typer.BadParameter("machines need a place to meet: --rdzv-endpoint HOST:PORT", param_hint="--nnodes")
     what = _What("run", config, overrides or (), modules or (), disable or (), resume, overwrite, max_time, quiet)
     if fast_dev_run:
+        if nnodes > 1 or (nproc or 1) > 1:
+            raise typer.BadParameter("tries the run in one process: leave out --nproc and --nnodes", param_hint="--fast-dev-run")
         return partial(_try_out, what)
     if nnodes > 1 or max_restarts or (nproc or 1) > 1:
         return partial(_launch, what, nproc or 1, nnodes, node_rank, rdzv_endpoint, max_restarts)

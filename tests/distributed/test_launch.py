@@ -99,6 +99,13 @@ def test_machines_need_a_place_to_meet(many: Many) -> None:
     assert "--rdzv-endpoint HOST:PORT" in done.err
 
 
+def test_a_trial_run_is_of_one_process(many: Many) -> None:
+    done = many.run("run", "--fast-dev-run", nproc=2)
+    assert done.status == 2
+    assert "tries the run in one process" in done.err
+    assert not done.work_dir.exists()
+
+
 class TestPlace:
     """What the launchers' variables say."""
 

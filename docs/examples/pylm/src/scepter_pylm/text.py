@@ -46,7 +46,7 @@ def _is_held_out(path: Path, one_in: int) -> bool:
 
 
 class PythonSource(IterableDataset[dict[str, Tensor]]):
-    """Windows of text, one after the other through the files; in training in a new order of files in each pass.
+    """Windows of text; in training in a new order in each pass, mixed among the files of a group.
 
     A stream without a length. It knows where it stands, so that a resumed run reads nothing twice.
 
@@ -54,21 +54,29 @@ class PythonSource(IterableDataset[dict[str, Tensor]]):
         split: the part: `train`, or the held-out files, `eval`.
         context: characters that a window predicts; it has one more.
         windows: how many there are in a pass at most; 0: all.
+        group: files whose windows are mixed.
         root: the folder; by default that of the standard library.
 
     Yields:
         `text`: context + 1 characters, int64.
     """
 
-    def __init__(self, split: Literal["train", "eval"] = "train", context: int = 96, windows: int = 0, root: str | None = None):
-        self.split, self.context, self.windows = split, context, windows
+    def __init__(
+        self,
+        split: Literal["train", "eval"] = "train",
+        context: int = 96,
+        windows: int = 0,
+        group: int = 32,
+        root: str | None = None,
+    ) -> None:
+        self.split, self.context, self.windows, self.group = split, context, windows, group
         self.files = source_files(split, root)
         if not self.files:
             raise ValueError(f"no Python files for {split} in {root or 'the standard library'}")
         self._state: dict[str, int] = {}
 
     def state_dict(self) -> dict[str, Any]:
-        """Which pass this is, and how many files and windows of the present one it has given."""
+        """Which pass this is, and how many groups of files and windows of the present one it has given."""
         return dict(self._state)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -77,22 +85,29 @@ class PythonSource(IterableDataset[dict[str, Tensor]]):
 
     def __iter__(self) -> Iterator[dict[str, Tensor]]:
         worker = get_worker_info()
-        mine = list(range(worker.id, len(self.files), worker.num_workers) if worker else range(len(self.files)))
-        if not self._state:
-            self._state = {"pass": random.getrandbits(62), "file": 0, "window": 0, "given": 0}
+        files = self.files[worker.id :: worker.num_workers] if worker else list(self.files)
+        state = self._state = self._state or {"pass": random.getrandbits(62), "group": 0, "window": 0, "given": 0}
+        draw = random.Random(state["pass"])
         if self.split == "train":
-            random.Random(self._state["pass"]).shuffle(mine)
-        while self._state["file"] < len(mine):
-            windows = self._windows(self.files[mine[self._state["file"]]])
-            for text in windows[self._state["window"] :]:
-                if 0 < self.windows <= self._state["given"]:
+            draw.shuffle(files)
+        for number, start in enumerate(range(0, len(files), self.group)):
+            order = draw.getrandbits(62)
+            if number < state["group"]:
+                continue
+            for text in self._mixed(files[start : start + self.group], order)[state["window"] :]:
+                if 0 < self.windows <= state["given"]:
                     break
-                self._state["window"] += 1
-                self._state["given"] += 1
+                state["window"] += 1
+                state["given"] += 1
                 yield {"text": text}
-            self._state["file"] += 1
-            self._state["window"] = 0
+            state["group"], state["window"] = state["group"] + 1, 0
         self._state = {}
+
+    def _mixed(self, files: list[Path], order: int) -> list[Tensor]:
+        windows = [window for file in files for window in self._windows(file)]
+        if self.split == "train":
+            random.Random(order).shuffle(windows)
+        return windows
 
     def _windows(self, file: Path) -> list[Tensor]:
         text = encode(file.read_text(encoding="utf-8", errors="replace"))
