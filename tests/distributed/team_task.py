@@ -9,7 +9,7 @@ import time
 import torch
 from torch import nn
 
-from scepter_core import DATASETS, HOOKS, MODELS, Hook, HookConfig
+from scepter_core import DATASETS, HOOKS, MODELS, STRATEGIES, Hook, HookConfig, Named, Strategy
 
 
 def _points(size: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -89,6 +89,23 @@ class Perceptron(nn.Module):
             x = x + self.drop(torch.tanh(block(x)))
         logits = self.head(x)
         return {"loss": nn.functional.cross_entropy(logits, y), "logits": logits}
+
+
+@STRATEGIES.register_class()
+class OneByOne(Strategy):
+    """A strategy of somebody else's: every gradient is averaged by itself, as soon as it is there."""
+
+    class Config(Named):
+        factor: float = 1.0
+
+    def prepare(self, model: nn.Module, trains: bool) -> nn.Module:
+        for parameter in model.parameters() if trains and self.processes.world_size > 1 else ():
+            parameter.register_post_accumulate_grad_hook(self._average)
+        return model
+
+    def _average(self, parameter: torch.Tensor) -> None:
+        torch.distributed.all_reduce(parameter.grad)
+        parameter.grad.mul_(self.cfg.factor / self.processes.world_size)
 
 
 @HOOKS.register_class()

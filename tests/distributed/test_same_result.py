@@ -33,6 +33,13 @@ def test_the_same_global_batch_gives_the_same_run(many: Many, nproc: int, batch_
     _agree(one, several)
 
 
+def test_a_strategy_of_somebody_elses(many: Many) -> None:
+    one = many.run("one", "SOLVER.TRAIN_DATA.BATCH_SIZE=12", "ENV.STRATEGY=OneByOne")
+    two = many.run("two", "SOLVER.TRAIN_DATA.BATCH_SIZE=6", "ENV.STRATEGY={NAME: OneByOne, FACTOR: 1.0}", nproc=2)
+    assert (one.status, two.status) == (0, 0), two.err
+    _agree(one, two)
+
+
 def test_accumulation_with_a_short_window(many: Many) -> None:
     one = many.run("one", "SOLVER.TRAIN_DATA.BATCH_SIZE=4", accumulate=4)  # windows of 4, 4 and 2
     two = many.run("two", "SOLVER.TRAIN_DATA.BATCH_SIZE=2", nproc=2, accumulate=4)
