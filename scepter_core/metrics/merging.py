@@ -46,7 +46,7 @@ def merged(metric: Any, updates: int, gather: Gather) -> Iterator[int]:
         return
     kept = [(dict(part.metric_state), part._update_count) for part in parts]
     for number, part in enumerate(parts):
-        put(part, join_states(part, [states[number] for count, states in told if count]), all_updates)
+        put(part, join_states(part, [states[number] for count, states in told if count], to_compute=True), all_updates)
     try:
         yield all_updates
     finally:
@@ -54,8 +54,12 @@ def merged(metric: Any, updates: int, gather: Gather) -> Iterator[int]:
             put(part, state, count)
 
 
-def join_states(metric: Any, states: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The states of several copies of `metric` as that of one."""
+def join_states(metric: Any, states: Sequence[dict[str, Any]], *, to_compute: bool) -> dict[str, Any]:
+    """The states of several copies of `metric` as that of one.
+
+    Args:
+        to_compute: lists of batches may become one tensor, as `compute` takes it; else they stay lists, that grow.
+    """
     joined: dict[str, Any] = {}
     for name, reduction in metric._reductions.items():
         values = [state[name] for state in states]
@@ -63,8 +67,8 @@ def join_states(metric: Any, states: Sequence[dict[str, Any]]) -> dict[str, Any]
             together: Any = torch.stack([value.to(metric.device) for value in values])
         else:
             together = [entry.to(metric.device) for value in values for entry in value]
-        # An empty list stays one: there is nothing to join.
-        joined[name] = reduction(together) if reduction is not None and len(together) else together
+        is_kept = isinstance(together, list) and not (together and to_compute)
+        joined[name] = together if reduction is None or is_kept else reduction(together)
     return joined
 
 

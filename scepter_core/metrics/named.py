@@ -239,7 +239,7 @@ def _restore(metric: Any, saved: Sequence[Mapping[str, Any]]) -> None:
     updates = sum(one["updates"] for one in saved)
     for number, part in enumerate(parts):
         states = [one["state"][number] for one in saved]
-        put(part, join_states(part, states) if len(states) > 1 else states[0], updates)
+        put(part, join_states(part, states, to_compute=False) if len(states) > 1 else states[0], updates)
 
 
 def look_up(path: str, *sources: Any) -> Any:

@@ -39,6 +39,17 @@ def test_a_run_cut_in_mid_epoch_goes_on(many: Many, first: str, then: str) -> No
     assert_same(one["metrics"]["epoch_outputs"], other["metrics"]["epoch_outputs"], within=1e-5)
 
 
+def test_metrics_of_a_cut_epoch_are_those_of_all_batches(many: Many) -> None:
+    metrics = (
+        "SOLVER.METRICS=[{NAME: MulticlassAUROC, NUM_CLASSES: 3, KEYS: [logits, y]}, "
+        "{NAME: MulticlassF1Score, NUM_CLASSES: 3, AVERAGE: macro, KEYS: [logits, y]}]"
+    )
+    whole = _go(many, "whole", "single", metrics)
+    _go(many, "run", "fsdp of 3", metrics, "SOLVER.MAX_STEPS=2")
+    ended = _go(many, "run", "single", metrics, "--resume", "auto")
+    assert_same(whole.state()["metrics"]["epoch_outputs"], ended.state()["metrics"]["epoch_outputs"], within=1e-5)
+
+
 def test_another_global_batch_reads_every_sample_once(many: Many) -> None:
     # 12 of 37 samples are read in batches of 6; the other 25 come in batches of 8: 4 more steps.
     many.run("run", "SOLVER.TRAIN_DATA.BATCH_SIZE=3", "SOLVER.MAX_STEPS=2", "SOLVER.MAX_EPOCHS=1", nproc=2)
