@@ -44,7 +44,7 @@ class CharGPT(Probing, nn.Module):
         sample: characters of the sample; 0: none.
     """
 
-    def __init__(self, width: int = 96, layers: int = 3, heads: int = 4, context: int = 96, sample: int = 160) -> None:
+    def __init__(self, width: int = 192, layers: int = 4, heads: int = 6, context: int = 128, sample: int = 160) -> None:
         super().__init__()
         self.context, self.sample = context, sample
         self.embed, self.places = nn.Embedding(len(CHARACTERS), width), nn.Embedding(context, width)

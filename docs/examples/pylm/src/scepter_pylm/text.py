@@ -53,30 +53,35 @@ class PythonSource(IterableDataset[dict[str, Tensor]]):
     Args:
         split: the part: `train`, or the held-out files, `eval`.
         context: characters that a window predicts; it has one more.
-        windows: how many there are in a pass at most; 0: all.
+        every: of the windows of a pass, only every n-th: less of each file, and of all files.
         group: files whose windows are mixed.
         root: the folder; by default that of the standard library.
 
     Yields:
         `text`: context + 1 characters, int64.
+
+    Raises:
+        ValueError: no files, or a number below 1.
     """
 
     def __init__(
         self,
         split: Literal["train", "eval"] = "train",
-        context: int = 96,
-        windows: int = 0,
+        context: int = 128,
+        every: int = 1,
         group: int = 32,
         root: str | None = None,
     ) -> None:
-        self.split, self.context, self.windows, self.group = split, context, windows, group
+        if min(context, every, group) < 1:
+            raise ValueError("context, every and group must be 1 or more")
+        self.split, self.context, self.every, self.group = split, context, every, group
         self.files = source_files(split, root)
         if not self.files:
             raise ValueError(f"no Python files for {split} in {root or 'the standard library'}")
         self._state: dict[str, int] = {}
 
     def state_dict(self) -> dict[str, Any]:
-        """Which pass this is, and how many groups of files and windows of the present one it has given."""
+        """Which pass this is, how many groups of files it is through, and how many windows of the present one and of all."""
         return dict(self._state)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -86,20 +91,17 @@ class PythonSource(IterableDataset[dict[str, Tensor]]):
     def __iter__(self) -> Iterator[dict[str, Tensor]]:
         worker = get_worker_info()
         files = self.files[worker.id :: worker.num_workers] if worker else list(self.files)
-        state = self._state = self._state or {"pass": random.getrandbits(62), "group": 0, "window": 0, "given": 0}
+        state = self._state = self._state or {"pass": random.getrandbits(62), "group": 0, "window": 0, "passed": 0}
         draw = random.Random(state["pass"])
         if self.split == "train":
             draw.shuffle(files)
-        for number, start in enumerate(range(0, len(files), self.group)):
-            order = draw.getrandbits(62)
-            if number < state["group"]:
-                continue
-            for text in self._mixed(files[start : start + self.group], order)[state["window"] :]:
-                if 0 < self.windows <= state["given"]:
-                    break
+        orders = [(files[start : start + self.group], draw.getrandbits(62)) for start in range(0, len(files), self.group)]
+        for group, order in orders[state["group"] :]:
+            for text in self._mixed(group, order)[state["window"] :]:
                 state["window"] += 1
-                state["given"] += 1
-                yield {"text": text}
+                state["passed"] += 1
+                if (state["passed"] - 1) % self.every == 0:
+                    yield {"text": text}
             state["group"], state["window"] = state["group"] + 1, 0
         self._state = {}
 
