@@ -47,7 +47,7 @@ class Docs:
     pages = [
         *(f"{name}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG")),
         *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md"))),
-        "docs/examples/digits/README.md",
+        *(f"docs/examples/{name}/README.md" for name in ("digits", "pylm")),
     ]
 
     def text(self, page: str) -> str:

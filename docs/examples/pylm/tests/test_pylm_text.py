@@ -4,21 +4,10 @@ import math
 from pathlib import Path
 
 import pytest
-import torch
+from torch.utils.data import DataLoader
 
 from scepter_pylm import CHARACTERS, PythonSource, decode, encode, source_files
 from scepter_pylm.bigram import bigram_bits
-
-
-@pytest.fixture
-def library(tmp_path: Path) -> Path:
-    """Sixty files of seven characters each, and some that are no part of it."""
-    for number in range(60):
-        (tmp_path / f"m{number:02}.py").write_text(f"x = {number:02}\n")
-    (tmp_path / "site-packages").mkdir()
-    (tmp_path / "site-packages/other.py").write_text("y")
-    (tmp_path / "notes.txt").write_text("z")
-    return tmp_path
 
 
 def test_text_and_back() -> None:
@@ -31,8 +20,10 @@ def test_no_file_is_in_both_parts_and_none_is_left_out(library: Path) -> None:
     assert parts[0] | parts[1] == {f"m{number:02}.py" for number in range(60)}
     assert not parts[0] & parts[1]
     assert 0 < len(parts[1]) < 12
-    here = [set(source_files(part)) for part in ("train", "eval")]  # the library that runs this
+    here = [source_files(part) for part in ("train", "eval")]  # the library that runs this
     assert len(here[0]) > 10 * len(here[1]) > 0
+    assert not set(here[0]) & set(here[1])
+    assert not any(part.endswith("-packages") for path in here[0] for part in path.parts)
 
 
 def test_a_pass_gives_every_window_once_in_an_order_of_its_own(library: Path) -> None:
@@ -55,10 +46,26 @@ def test_it_goes_on_from_its_state(library: Path) -> None:
     assert len(before) + len(rest) == 2 * len(data.files)
 
 
+def test_workers_share_a_pass(library: Path) -> None:
+    data = PythonSource("train", context=3, root=str(library))
+    alone, shared = ([decode(batch["text"][0]) for batch in DataLoader(data, num_workers=workers)] for workers in (0, 2))
+    assert sorted(shared) == sorted(alone)
+    assert len(shared) == 2 * len(data.files)
+
+
+def test_it_has_no_length(library: Path) -> None:
+    with pytest.raises(TypeError):
+        len(PythonSource(root=str(library)))  # type: ignore[arg-type]
+
+
 def test_the_bigram_model_counts() -> None:
-    # After "a": b twice of 2 + 97 pseudo-counts; after "b": a once of 1 + 97.
-    expected = -(math.log2(3 / 99) + math.log2(2 / 98)) / 2
-    assert bigram_bits([encode("abab")], [encode("aba")]) == pytest.approx(expected, abs=1e-12)
+    # "abab" has ab, ba, ab: after "a", b twice of 2 + 97 (each count one more than it is); after "b", a once of 1 + 97.
+    expected = -(math.log2(3 / 99) + math.log2(2 / 98) + math.log2(1 / 98)) / 3
+    assert bigram_bits([encode("abab")], [encode("aba"), encode("bb")]) == pytest.approx(expected, abs=1e-12)
+
+
+def test_the_bigram_model_does_not_count_across_windows() -> None:
+    assert bigram_bits([encode("ab"), encode("ab")], [encode("ba")]) == pytest.approx(math.log2(97), abs=1e-12)
 
 
 def test_every_tenth_window_is_of_all_files(library: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import torch
+from pydantic import NonNegativeInt, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -42,10 +43,22 @@ class CharGPT(Probing, nn.Module):
         layers, heads: blocks, and heads of each block's attention.
         context: the longest text it sees.
         sample: characters of the sample; 0: none.
+
+    Raises:
+        ValueError: the width cannot be divided among the heads.
     """
 
-    def __init__(self, width: int = 192, layers: int = 4, heads: int = 6, context: int = 128, sample: int = 160) -> None:
+    def __init__(
+        self,
+        width: PositiveInt = 192,
+        layers: PositiveInt = 4,
+        heads: PositiveInt = 6,
+        context: PositiveInt = 128,
+        sample: NonNegativeInt = 160,
+    ) -> None:
         super().__init__()
+        if width % heads:
+            raise ValueError(f"width must be a multiple of heads, not {width} of {heads}")
         self.context, self.sample = context, sample
         self.embed, self.places = nn.Embedding(len(CHARACTERS), width), nn.Embedding(context, width)
         self.blocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
@@ -80,11 +93,15 @@ class CharGPT(Probing, nn.Module):
         return {"loss": loss, "bits": loss.detach() / math.log(2)}
 
     @torch.no_grad()
-    def complete(self, prompt: str, length: int, temperature: float = 0.7) -> str:
-        """`prompt` and `length` characters more, drawn one by one."""
-        text = encode(prompt).to(self.embed.weight.device)
+    def complete(self, prompt: str, length: int, temperature: float = 0.7, seed: int = 0) -> str:
+        """`prompt`, as the beginning of a line, and `length` characters more, drawn one by one.
+
+        What it draws follows from `seed`; the global random streams are left alone.
+        """
+        draw = torch.Generator().manual_seed(seed)
+        text = encode("\n" + prompt).to(self.embed.weight.device)
         for _ in range(length):
-            last = self.logits(text[None, -self.context :])[0, -1].float()
-            chosen = torch.multinomial(torch.softmax(last / temperature, dim=-1), 1)
-            text = torch.cat([text, chosen])
-        return decode(text)
+            last = self.logits(text[None, -self.context :])[0, -1].float().cpu()
+            chosen = torch.multinomial(torch.softmax(last / temperature, dim=-1), 1, generator=draw)
+            text = torch.cat([text, chosen.to(text.device)])
+        return decode(text[1:])

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from pydantic import PositiveInt
 from torch import Tensor
 from torch.utils.data import IterableDataset, get_worker_info
 
@@ -61,19 +62,17 @@ class PythonSource(IterableDataset[dict[str, Tensor]]):
         `text`: context + 1 characters, int64.
 
     Raises:
-        ValueError: no files, or a number below 1.
+        ValueError: no files.
     """
 
     def __init__(
         self,
         split: Literal["train", "eval"] = "train",
-        context: int = 128,
-        every: int = 1,
-        group: int = 32,
+        context: PositiveInt = 128,
+        every: PositiveInt = 1,
+        group: PositiveInt = 32,
         root: str | None = None,
     ) -> None:
-        if min(context, every, group) < 1:
-            raise ValueError("context, every and group must be 1 or more")
         self.split, self.context, self.every, self.group = split, context, every, group
         self.files = source_files(split, root)
         if not self.files:
