@@ -38,8 +38,8 @@ class StreamBatch(NamedTuple):
 class StreamBatches(IterableDataset[StreamBatch]):
     """Makes the batches of a stream, in a worker or in the run's own process.
 
-    The random streams are keyed by (seed, mode, epoch, worker); each epoch begins with the state in which the data set
-    was built.
+    The random streams are keyed by (seed, mode, epoch, worker), and by the process where the data set `splits_by_rank`
+    itself; each epoch begins with the state in which the data set was built.
 
     Args:
         dataset: anything with `__iter__`.
@@ -100,7 +100,8 @@ class StreamBatches(IterableDataset[StreamBatch]):
             yield StreamBatch(batch, worker, self._freeze(ended))
 
     def _begin(self, epoch: int, worker: int, state: Mapping[str, Any] | None) -> Iterator[Any]:
-        seed_streams(key(self.seed, self.mode, epoch, "worker", worker, self.rank))
+        own = self.rank if self.every == 1 else 0  # an order that is divided must be the same in every process
+        seed_streams(key(self.seed, self.mode, epoch, "worker", worker, own))
         if state:
             self.dataset.load_state_dict(state["dataset"])
         elif self.has_state and self._is_used:  # in a new worker it is as built anyway

@@ -47,6 +47,15 @@ class PointStream(torch.utils.data.IterableDataset):
 
 
 @DATASETS.register_class()
+class ShuffledStream(PointStream):
+    """The same in an order that it draws itself, from the global stream."""
+
+    def __iter__(self):
+        for index in torch.randperm(len(self.x)).tolist():
+            yield {"x": self.x[index] + 0.1 * torch.rand(()), "y": self.y[index]}
+
+
+@DATASETS.register_class()
 class NotedStream(PointStream):
     """The same with noise and with a state; notes in the folder LOG, a file a process, every point that is read."""
 

@@ -62,6 +62,13 @@ def test_streams_of_different_lengths(many: Many, own: str) -> None:
     assert_same(state["metrics"]["epoch_outputs"]["eval"], reference.state()["metrics"]["epoch_outputs"]["eval"], within=1e-5)
 
 
+def test_a_stream_that_draws_its_order_is_divided_not_drawn_twice(many: Many) -> None:
+    one = many.run("one", "SOLVER.TRAIN_DATA={NAME: ShuffledStream, BATCH_SIZE: 8}")
+    two = many.run("two", "SOLVER.TRAIN_DATA={NAME: ShuffledStream, BATCH_SIZE: 4}", nproc=2)
+    assert (one.status, two.status) == (0, 0)
+    _agree(one, two)
+
+
 def test_every_process_draws_numbers_of_its_own(many: Many) -> None:
     runs = [many.run(name, "SOLVER.MODEL.DROP=0.5", nproc=2) for name in ("first", "again")]
     assert_same(runs[0].state()["model"], runs[1].state()["model"])
