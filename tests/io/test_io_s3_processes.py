@@ -33,7 +33,7 @@ def job(s3, everything, tmp_path):
         section = {**server.section, "KEY": "${env:S3_KEY}", "SECRET": "${env:S3_SECRET}", "RETRY_TIMES": 1}
         section["CONFIG_KWARGS"] = {"retries": {"total_max_attempts": 1}}  # the driver's own, which take their time
         config = everything(f"{bucket}/run", **{"FILE_SYSTEM": section, "MAX_EPOCHS": 3, **keys})
-        config["SOLVER"]["TRAIN_DATA"] = {"NAME": "SlowRows", "SIZE": 64, "BATCH_SIZE": 4, "NUM_WORKERS": 1}
+        config["SOLVER"]["TRAIN_DATA"] = {"NAME": "SlowRows", "SIZE": 64, "BATCH_SIZE": 4}
         (tmp_path / "cfg.yaml").write_text(yaml.safe_dump(config))
         return config
 

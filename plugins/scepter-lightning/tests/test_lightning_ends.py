@@ -11,7 +11,7 @@ import lightning.pytorch
 import pytest
 import torch
 
-from scepter_core import SOLVERS, ConfigError, Stopped, TrainValSolver, run
+from scepter_core import SOLVERS, BaseSolver, ConfigError, Stopped, TrainValSolver, run
 
 
 @SOLVERS.register_class()
@@ -160,8 +160,8 @@ def test_a_solver_with_a_loop_of_its_own_is_refused(train):
 
 
 def test_several_processes_are_refused(train, monkeypatch):
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(ConfigError, match="this version runs in one process"):
+    monkeypatch.setattr(BaseSolver, "world_size", 2)
+    with pytest.raises(ConfigError, match="the Trainer runs in one process here, and the run has 2"):
         train(True)
 
 
