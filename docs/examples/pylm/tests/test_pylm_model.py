@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.nn import functional
 
+from scepter_core import ConfigError
 from scepter_pylm import CHARACTERS, CharGPT, decode, encode
 
 
@@ -78,5 +79,5 @@ def test_a_sample_is_offered_once_an_eval_and_never_in_training() -> None:
 
 
 def test_a_width_that_the_heads_cannot_share_is_refused() -> None:
-    with pytest.raises(ValueError, match="width must be a multiple of heads, not 16 of 3"):
+    with pytest.raises(ConfigError, match=r"SOLVER\.MODEL: WIDTH is no multiple of HEADS\n    found:    16, 3"):
         small(heads=3)

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from torch.utils.data import DataLoader
 
+from scepter_core import ConfigError
 from scepter_pylm import CHARACTERS, PythonSource, decode, encode, source_files
 from scepter_pylm.bigram import bigram_bits
 
@@ -73,3 +74,8 @@ def test_every_tenth_window_is_of_all_files(library: Path) -> None:
     tenth = PythonSource("eval", context=3, every=3, root=str(library))
     passes = [[decode(sample["text"]) for sample in tenth] for _ in range(2)]
     assert passes == [everything[::3], everything[::3]]
+
+
+def test_a_folder_without_python_files_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=f"no .py files for SPLIT: train\n    found:    {tmp_path}\n"):
+        PythonSource("train", root=str(tmp_path))

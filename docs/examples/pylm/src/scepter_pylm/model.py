@@ -9,7 +9,7 @@ from pydantic import NonNegativeInt, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional
 
-from scepter_core import Probing
+from scepter_core import ConfigError, Probing, Problem
 from scepter_pylm.text import CHARACTERS, decode, encode
 
 
@@ -30,7 +30,7 @@ class Block(nn.Module):
         )
         seen = functional.scaled_dot_product_attention(queries, keys, values, is_causal=True)
         x = x + self.out(seen.transpose(1, 2).flatten(2))
-        return x + self.feed(self.norm2(x))
+        return x + self.feed(self.norm2(x))  # type: ignore[no-any-return]
 
 
 class CharGPT(Probing, nn.Module):
@@ -45,7 +45,7 @@ class CharGPT(Probing, nn.Module):
         sample: characters of the sample; 0: none.
 
     Raises:
-        ValueError: the width cannot be divided among the heads.
+        ConfigError: the width cannot be divided among the heads.
     """
 
     def __init__(
@@ -58,7 +58,8 @@ class CharGPT(Probing, nn.Module):
     ) -> None:
         super().__init__()
         if width % heads:
-            raise ValueError(f"width must be a multiple of heads, not {width} of {heads}")
+            hint = "lower HEADS, or take a WIDTH that can be divided by it"
+            raise ConfigError([Problem("WIDTH is no multiple of HEADS", "SOLVER.MODEL", found=f"{width}, {heads}", hint=hint)])
         self.context, self.sample = context, sample
         self.embed, self.places = nn.Embedding(len(CHARACTERS), width), nn.Embedding(context, width)
         self.blocks = nn.ModuleList(Block(width, heads) for _ in range(layers))

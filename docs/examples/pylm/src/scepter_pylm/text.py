@@ -15,6 +15,8 @@ from pydantic import PositiveInt
 from torch import Tensor
 from torch.utils.data import IterableDataset, get_worker_info
 
+from scepter_core import ConfigError, Problem
+
 CHARACTERS = "\n" + "".join(sorted(set(string.printable) - set(string.whitespace) | {" "})) + "\N{REPLACEMENT CHARACTER}"
 _NUMBER = {character: number for number, character in enumerate(CHARACTERS)}
 _UNKNOWN = len(CHARACTERS) - 1
@@ -62,7 +64,7 @@ class PythonSource(IterableDataset[dict[str, Tensor]]):
         `text`: context + 1 characters, int64.
 
     Raises:
-        ValueError: no files.
+        ConfigError: there are no files.
     """
 
     def __init__(
@@ -76,7 +78,9 @@ class PythonSource(IterableDataset[dict[str, Tensor]]):
         self.split, self.context, self.every, self.group = split, context, every, group
         self.files = source_files(split, root)
         if not self.files:
-            raise ValueError(f"no Python files for {split} in {root or 'the standard library'}")
+            folder = root or f"{sysconfig.get_path('stdlib')}, the standard library"
+            hint = "name a folder with the source code of more files in ROOT"
+            raise ConfigError([Problem(f"PythonSource has no .py files for SPLIT: {split}", found=folder, hint=hint)])
         self._state: dict[str, int] = {}
 
     def state_dict(self) -> dict[str, Any]:
