@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from scepter_core.checkpoints import find_checkpoint, read_checkpoint, remove_unlisted_parts
     from scepter_core.config import Named, NamedThing, Section
     from scepter_core.distributed import Processes, Strategy
+    from scepter_core.distributed.sharded import SavedTensor
     from scepter_core.errors import ConfigError, Problem, RunError, ScepterError, Stopped
     from scepter_core.io import FileSystem
     from scepter_core.metrics import as_scalar
@@ -43,6 +44,7 @@ _MODULES = {
     "scepter_core.bus": ("Hook", "hookimpl", "hookspec"),
     "scepter_core.config": ("Named", "NamedThing", "Section"),
     "scepter_core.distributed": ("Processes", "Strategy"),
+    "scepter_core.distributed.sharded": ("SavedTensor",),
     "scepter_core.errors": ("ConfigError", "Problem", "RunError", "ScepterError", "Stopped"),
     "scepter_core.io": ("FileSystem",),
     "scepter_core.metrics": ("as_scalar",),
@@ -93,6 +95,7 @@ __all__ = [
     "Processes",
     "RunConfig",
     "RunError",
+    "SavedTensor",
     "ScepterError",
     "Section",
     "SolverConfig",

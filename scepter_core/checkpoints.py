@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -53,8 +54,16 @@ def has_checkpoints(work_dir: str, files: FileSystem | None = None) -> bool:
     return bool(_paths(work_dir, files or RunFileSystem()))
 
 
-def read_checkpoint(path: str, files: FileSystem | None = None) -> dict[str, Any]:
+def read_checkpoint(
+    path: str, files: FileSystem | None = None, *, whole: bool = True, share: tuple[int, int] = (0, 1)
+) -> dict[str, Any]:
     """The state in the file `path`, with its tensors on the CPU.
+
+    Args:
+        whole: whether to put together what several processes wrote the parts of (fsdp); else each such tensor is a
+            `SavedTensor`, of which a process reads what it needs.
+        share: which of how many equal shares of these parts to verify: several processes that read one checkpoint need
+            not each verify all of it.
 
     Raises:
         RunError: the file is missing, damaged, or not one of ours; names it and says which.
@@ -63,19 +72,19 @@ def read_checkpoint(path: str, files: FileSystem | None = None) -> dict[str, Any
         with (files or RunFileSystem()).fetched(path) as local:
             damage = damage_of(local)
             if damage is None:
-                return _with_parts(path, _load(local, path))
+                return _with_parts(path, _load(local, path, share), whole)
     except FileNotFoundError:
         damage = _MISSING
     raise RunError(f"cannot read the checkpoint {path}: {damage}")
 
 
-def _with_parts(path: str, state: dict[str, Any]) -> dict[str, Any]:
+def _with_parts(path: str, state: dict[str, Any], whole: bool) -> dict[str, Any]:
     """The state with the tensors that lie in parts beside the file `path`."""
     if "shards" not in state:
         return state
     from scepter_core.distributed.sharded import with_parts
 
-    return with_parts(path, state)
+    return with_parts(path, state, whole)
 
 
 def remove_unlisted_parts(folder: str) -> None:
@@ -94,28 +103,26 @@ def list_checkpoints(work_dir: str, files: FileSystem | None = None) -> list[Che
 
 
 def newest_checkpoint(
-    work_dir: str, warn: Callable[[str], object], files: FileSystem | None = None
+    work_dir: str, warn: Callable[[str], object], files: FileSystem | None = None, passed: Collection[str] = ()
 ) -> str | None:
     """The whole checkpoint whose run had come furthest, by its own position; None where there is none.
 
-    Where they are remote, each tells its position first, in a few small reads; only the furthest is fetched, and the next
-    one where it is damaged.
+    Each tells its position first, in a few small reads; only the furthest is read whole, and the next one where it is
+    damaged. Of parts that several processes wrote, the contents are left to `read_checkpoint`.
 
     Args:
         warn: told of every damaged file that is passed over.
+        passed: files that were found damaged already.
     """
     files = files or RunFileSystem()
-    if is_local(work_dir):
-        infos = _sorted(work_dir, files, _examine)
-    else:
-        infos = _sorted(work_dir, files, _glance)
-        for place, info in enumerate(infos):
-            if info.damage is not None:
-                break
-            with files.fetched(info.path) as local:
-                infos[place] = replace(info, damage=damage_of(local))
-            if infos[place].damage is None:
-                break
+    infos = [info for info in _sorted(work_dir, files, _glance) if info.path not in passed]
+    for place, info in enumerate(infos):
+        if info.damage is not None:
+            break
+        with files.fetched(info.path) as local:
+            infos[place] = replace(info, damage=damage_of(local))
+        if infos[place].damage is None:
+            break
     for info in infos:
         if info.damage is not None:
             warn(f"passing over the checkpoint {info.path}: {info.damage}")
@@ -123,16 +130,23 @@ def newest_checkpoint(
 
 
 def find_checkpoint(
-    work_dir: str, wanted: str, warn: Callable[[str], object], files: FileSystem | None = None
+    work_dir: str,
+    wanted: str,
+    warn: Callable[[str], object],
+    files: FileSystem | None = None,
+    passed: Collection[str] = (),
 ) -> str | None:
     """The file that `wanted` means: `auto` (the newest), `best` or `last` of WORK_DIR, or a path.
+
+    Args:
+        warn, passed: as in `newest_checkpoint`, for `auto`.
 
     Raises:
         RunError: no, or more than one, `best` or `last`.
     """
     files = files or RunFileSystem()
     if wanted == "auto":
-        return newest_checkpoint(work_dir, warn, files)
+        return newest_checkpoint(work_dir, warn, files, passed)
     if wanted not in ("best", "last"):
         return wanted
     found = [path for path in _paths(work_dir, files) if path.endswith(f"-{wanted}{SUFFIX}")]
@@ -163,21 +177,22 @@ def _examine(path: str, files: FileSystem) -> CheckpointInfo:
     """What a file says of itself, and whether it is whole."""
     with files.fetched(path) as local:
         size, damage = Path(local).stat().st_size, damage_of(local)
-        return CheckpointInfo(path, size, damage) if damage is not None else _told_by(local, path, size, mmap=True)
+        return CheckpointInfo(path, size, damage) if damage is not None else _told_by(local, path, size, (0, 1), mmap=True)
 
 
 def _glance(path: str, files: FileSystem) -> CheckpointInfo:
     """What a file says of itself, without its tensors: whether they are whole is not known then."""
     with files.glanced(path) as file:
-        info = _told_by(file, path, 0, map_location="meta")
-    if info.damage is None:
-        return info
+        if damage_of(file, contents=False) is None:
+            info = _told_by(file, path, 0, None, map_location="meta")
+            if info.damage is None:
+                return info
     return _examine(path, files)  # damaged, or the connection was lost: a whole look tells
 
 
-def _told_by(file: str | BinaryIO, path: str, size: int, **options: Any) -> CheckpointInfo:
+def _told_by(file: str | BinaryIO, path: str, size: int, share: tuple[int, int] | None, **options: Any) -> CheckpointInfo:
     try:
-        state = _load(file, path, **options)
+        state = _load(file, path, share, **options)
         position = state["position"]
         size += sum(part for part, _ in state.get("shards", {"files": {}})["files"].values())
         step = int(state["total_iter"]["train"])
@@ -197,21 +212,31 @@ def _told_by(file: str | BinaryIO, path: str, size: int, **options: Any) -> Chec
         return CheckpointInfo(path, size, str(error) if isinstance(error, RunError) else "not one of this engine's")
 
 
-def damage_of(path: str) -> str | None:
-    """What is wrong with a local file as a file: every record of the archive carries a checksum, and all are verified."""
-    file = Path(path)
+def damage_of(file: str | Path | BinaryIO, *, contents: bool = True) -> str | None:
+    """What is wrong with a file as a file: every record of the archive carries a checksum.
+
+    Args:
+        file: a local path, or an open file.
+        contents: whether to verify all of them; else only those of the pickles.
+    """
     try:
-        if not file.is_file():
-            return "there is no such file"
-        if file.stat().st_size == 0:
+        if isinstance(file, str | Path):
+            if not Path(file).is_file():
+                return _MISSING
+            with open(file, "rb") as opened:
+                return damage_of(opened, contents=contents)
+        size = file.seek(0, os.SEEK_END)
+        if size == 0:
             return "the file is empty"
         with zipfile.ZipFile(file) as archive:
-            return _damage_within(archive, file.stat().st_size)
+            damage = _damage_within(archive, size, contents)
+        file.seek(0)
+        return damage
     except Exception as error:  # zipfile raises whatever a strange archive leads it to
         return f"it is damaged or no checkpoint ({error})"
 
 
-def _damage_within(archive: zipfile.ZipFile, size: int) -> str | None:
+def _damage_within(archive: zipfile.ZipFile, size: int, contents: bool) -> str | None:
     records = archive.infolist()
     if any(record.compress_type != zipfile.ZIP_STORED for record in records):
         return "not a checkpoint: its records are compressed"
@@ -219,7 +244,7 @@ def _damage_within(archive: zipfile.ZipFile, size: int) -> str | None:
         return "it is damaged (a record that says it is a folder)"
     if sum(record.file_size for record in records) > size:
         return "not a checkpoint: its records are larger than the file"
-    broken = archive.testzip()
+    broken = archive.testzip() if contents else None
     if broken is not None:
         return f"it is damaged (checksum of {broken})"
     pickles = [record for record in records if record.filename.lower().endswith("data.pkl")]
@@ -228,7 +253,9 @@ def _damage_within(archive: zipfile.ZipFile, size: int) -> str | None:
     return None
 
 
-def _load(file: str | BinaryIO, path: str, *, map_location: str = "cpu", mmap: bool = False) -> dict[str, Any]:
+def _load(
+    file: str | BinaryIO, path: str, share: tuple[int, int] | None, *, map_location: str = "cpu", mmap: bool = False
+) -> dict[str, Any]:
     import torch
 
     try:
@@ -240,7 +267,7 @@ def _load(file: str | BinaryIO, path: str, *, map_location: str = "cpu", mmap: b
     if "shards" in state:
         from scepter_core.distributed.sharded import damage_of_shards
 
-        damage = damage_of_shards(path, state)
+        damage = damage_of_shards(path, state, share)
         if damage is not None:
             raise RunError(f"cannot read the checkpoint {path}: {damage}")
     return state

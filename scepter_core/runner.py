@@ -16,7 +16,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from scepter_core import locations
-from scepter_core.checkpoints import FOLDER, find_checkpoint, has_checkpoints, read_checkpoint
+from scepter_core.checkpoints import FOLDER, has_checkpoints, read_checkpoint
 from scepter_core.config.section import sections
 from scepter_core.errors import ConfigError, FailedElsewhere, Problem, Stopped
 from scepter_core.io import FileSystem, RunFileSystem
@@ -240,16 +240,12 @@ def _remove_earlier_run(work_dir: str, log_file: str | None, files: FileSystem) 
 
 
 def _take_weights(solver: BaseSolver, wanted: str) -> None:
-    wanted = solver.file_system.without_password(wanted)
-    path = solver.processes.of_first(
-        partial(find_checkpoint, solver.work_dir, wanted, solver.logger.warning, solver.file_system)
-    )
+    path = solver.load_from(solver.file_system.without_password(wanted))
     if path is None:
         solver.logger.warning(
             "NO CHECKPOINT in %s: the weights are those that the model was made with, untrained", solver.work_dir
         )
         return
-    solver.load_checkpoint(read_checkpoint(path, solver.file_system))
     solver.logger.info("weights of %s (epoch %d, step %d)", path, solver.epoch, solver.train_steps)
 
 

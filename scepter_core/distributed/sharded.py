@@ -75,41 +75,81 @@ def write_shards(path: str, state: Mapping[str, Any], group: dist.ProcessGroup) 
     return {**_without_parts(state, ""), _LIST: {"folder": folder.name, "files": files}}
 
 
-def damage_of_shards(path: str, state: Mapping[str, Any]) -> str | None:
-    """What is wrong with the files that the checkpoint `path` lists; None where nothing is, or where it lists none."""
+def damage_of_shards(path: str, state: Mapping[str, Any], share: tuple[int, int] | None = (0, 1)) -> str | None:
+    """What is wrong with the files that the checkpoint `path` lists; None where nothing is, or where it lists none.
+
+    Args:
+        share: of which files the contents are verified: `(1, 4)`, the second of four equal shares. None: of no file; that
+            each is there in its size is all that is looked at.
+    """
     listed = state.get(_LIST)
     if listed is None:
         return None
     folder = Path(path).with_name(Path(listed["folder"]).name)
-    for name, (size, checksum) in listed["files"].items():
+    for number, (name, (size, checksum)) in enumerate(listed["files"].items()):
         file = folder / Path(name).name
         if not file.is_file():
             return f"its part {file} is missing"
-        if file.stat().st_size != size or _measured(file)[1] != checksum:
+        verified = share is not None and number % share[1] == share[0]
+        if file.stat().st_size != size or (verified and _measured(file)[1] != checksum):
             return f"its part {file} is damaged"
     return None
 
 
-def with_parts(path: str, state: dict[str, Any]) -> dict[str, Any]:
-    """The state that `write_shards` wrote, with its tensors whole, on the host. Needs no other process.
+class SavedTensor:
+    """A tensor of a checkpoint that several processes wrote parts of, still to be read.
+
+    Attributes:
+        shape, dtype: of the whole tensor.
+    """
+
+    def __init__(self, name: str, shape: torch.Size, dtype: torch.dtype, reader: _Reader) -> None:
+        self.shape, self.dtype = shape, dtype
+        self._name, self._reader = name, reader
+
+    def whole(self) -> torch.Tensor:
+        """All of it, on the host."""
+        tensor = torch.empty(self.shape, dtype=self.dtype)
+        _read({self._name: tensor}, self._reader)
+        return tensor
+
+    def part(self, like: torch.Tensor) -> torch.Tensor:
+        """A DTensor that is spread and placed as the DTensor `like`; no more is read than this process holds of it."""
+        tensor = torch.empty_like(like, dtype=self.dtype, requires_grad=False)
+        _read({self._name: tensor}, self._reader)
+        return tensor
+
+
+def with_parts(path: str, state: dict[str, Any], whole: bool) -> dict[str, Any]:
+    """The state that `write_shards` wrote. Needs no other process.
+
+    Args:
+        whole: whether its tensors are read, all of them, to the host; else each is a `SavedTensor`.
 
     Raises:
         RunError: the folder's index names anything but tensors.
     """
-    listed = state.pop(_LIST, None)
-    if listed is None:
-        return state
-    reader = _Reader(Path(path).with_name(Path(listed["folder"]).name))
-    tensors = {
-        name: torch.empty(entry.size, dtype=entry.properties.dtype)
+    reader = _Reader(Path(path).with_name(Path(state.pop(_LIST)["folder"]).name))
+    tensors: dict[str, Any] = {
+        name: SavedTensor(name, entry.size, entry.properties.dtype, reader)
         for name, entry in reader.read_metadata().state_dict_metadata.items()
         if isinstance(entry, TensorStorageMetadata)
     }
+    if whole:
+        tensors = {name: torch.empty(saved.shape, dtype=saved.dtype) for name, saved in tensors.items()}
+        _read(tensors, reader)
+    filled: dict[str, Any] = _filled(state, tensors)
+    return filled
+
+
+def _read(tensors: dict[str, Any], reader: _Reader) -> None:
+    """Fill the tensors, each with what this process holds of it."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="torch.distributed is disabled")  # as it is meant
-        load(tensors, storage_reader=reader, no_dist=True)
-    whole: dict[str, Any] = _filled(state, tensors)
-    return whole
+        try:
+            load(tensors, storage_reader=reader, no_dist=True)
+        except CheckpointException as error:
+            raise RunError(f"{reader.path}: cannot be read: {_first_cause(error)}") from error
 
 
 def remove_shards(folder: str, keep: Callable[[str], bool]) -> None:
@@ -129,9 +169,18 @@ def folder_of(path: str) -> str | None:
 
 
 class _Reader(FileSystemReader):
-    """Reads the folder's index without running what it may ask for."""
+    """Reads the folder's index once, without running what it may ask for."""
+
+    _index: Metadata | None = None
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Metadata:
+        if self._index is None:
+            self._index = self._read_index()
+        meta = self._index.storage_meta = self._index.storage_meta or StorageMeta()
+        meta.load_id = self.load_id
+        return self._index
+
+    def _read_index(self) -> Metadata:
         try:
             with Path(self.path, _METADATA).open("rb") as file:
                 metadata = _Unpickler(file).load()
@@ -139,8 +188,6 @@ class _Reader(FileSystemReader):
             raise RunError(f"{self.path}: its index cannot be read: {error}") from error
         if not isinstance(metadata, Metadata):
             raise RunError(f"{self.path}: its index is a {type(metadata).__name__}")
-        meta = metadata.storage_meta = getattr(metadata, "storage_meta", None) or StorageMeta()
-        meta.load_id = self.load_id
         return metadata
 
 

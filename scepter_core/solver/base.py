@@ -13,10 +13,12 @@ from abc import ABC
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
 
+from scepter_core.checkpoints import find_checkpoint, read_checkpoint
 from scepter_core.data import (
     LoaderData,
     get_streams,
@@ -266,8 +268,46 @@ class BaseSolver(SolverSetup, ABC):
         return save_state(self)
 
     def load_checkpoint(self, checkpoint: Mapping[str, Any]) -> None:
-        """Put the run where `checkpoint` was taken. Raises RunError before anything is changed when it does not fit."""
+        """Put the run where `checkpoint` was taken. Raises RunError before anything is changed when it does not fit.
+
+        Under a strategy that spreads tensors over the processes, those that are saved so come as a `SavedTensor`.
+        """
         load_state(self, checkpoint)
+
+    def load_from(self, wanted: str) -> str | None:
+        """Put the run where the checkpoint was taken that `wanted` means: `auto`, `best`, `last`, or a path.
+
+        Returns:
+            its path; None where `auto` finds none.
+
+        Raises:
+            RunError: there is no such file, it is damaged, or it does not fit.
+        """
+        passed: list[str] = []
+        find = partial(find_checkpoint, self.work_dir, wanted, self.logger.warning, self.file_system, passed)
+        while path := self.processes.of_first(find):
+            state, reason = self._read(path)
+            if reason is None:
+                try:
+                    self.load_checkpoint(state)
+                except RunError as error:
+                    raise RunError(f"{path}: {error}" if path not in str(error) else str(error)) from error.__cause__
+                return path
+            if wanted != "auto":
+                raise RunError(reason)
+            reason = reason.removeprefix(f"cannot read the checkpoint {path}: ")
+            self.logger.warning("passing over the checkpoint %s: %s", path, reason)
+            passed.append(path)
+        return None
+
+    def _read(self, path: str) -> tuple[dict[str, Any], str | None]:
+        """The checkpoint, of which each process verifies a share; and why it cannot be read, if one of them found that."""
+        state, reason, share = {}, None, (self.rank, self.world_size)
+        try:
+            state = read_checkpoint(path, self.file_system, whole=not self.strategy.sharded, share=share)
+        except RunError as error:
+            reason = str(error)
+        return state, next(filter(None, self.processes.gather(reason)), None)
 
     def save_safetensors(self) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
         """The weights under the plain model's names, each stored once and contiguous, and metadata as text."""

@@ -212,7 +212,7 @@ def _load_window(solver: BaseSolver, window: Mapping[str, Any] | None) -> None:
     for name, parameter in solver.model.named_parameters():
         gradient = window["gradients"].get(name) if window else None
         if gradient is not None:
-            gradient = solver.strategy.part_of(gradient.to(parameter.device), parameter)
+            gradient = solver.strategy.part_of(gradient, parameter).to(parameter.device)
         parameter.grad = gradient
 
 

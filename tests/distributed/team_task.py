@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -155,3 +156,22 @@ class Told(Hook):
 
     def after_iter(self, solver) -> None:
         time.sleep(self.cfg.pause)
+
+
+@HOOKS.register_class()
+class ReadAtResume(Hook):
+    """Prints how many bytes each process reads from when it is set up until it is where it was."""
+
+    def __init__(self, cfg, logger=None) -> None:
+        super().__init__(cfg, logger)
+        self.before = _bytes_read()
+
+    def before_solve(self, solver) -> None:
+        read = solver.processes.gather(_bytes_read() - self.before)
+        if solver.rank == 0:
+            print("bytes read:", *read, flush=True)
+
+
+def _bytes_read() -> int:
+    lines = Path("/proc/self/io").read_text().split()
+    return int(lines[lines.index("rchar:") + 1])

@@ -12,15 +12,15 @@ from safetensors.torch import load_file
 
 from scepter_core import read_checkpoint
 from scepter_core.cli import main
-from tests.distributed.conftest import Many, assert_same
+from tests.distributed.conftest import LAST, Many, assert_same
 
 WAYS = {"single": (1, 12), "ddp": (2, 6), "fsdp": (2, 6), "fsdp of 3": (3, 4)}
 
 
-def _go(many: Many, name: str, way: str, *arguments: str):
+def _go(many: Many, name: str, way: str, *arguments: str, hooks: str = ""):
     nproc, batch_size = WAYS[way]
-    strategy = way.split()[0]
-    done = many.run(name, f"SOLVER.TRAIN_DATA.BATCH_SIZE={batch_size}", f"ENV.STRATEGY={strategy}", *arguments, nproc=nproc, log=2)
+    arguments = (f"SOLVER.TRAIN_DATA.BATCH_SIZE={batch_size}", f"ENV.STRATEGY={way.split()[0]}", *arguments)
+    done = many.run(name, *arguments, nproc=nproc, log=2, hooks=hooks)
     assert done.status == 0, done.err
     return done
 
@@ -134,6 +134,30 @@ class TestFiles:
         assert main(["convert", str(spread), str(spread.with_name("new.pth"))]) == 1
         assert f"its part {part} is {'missing' if harm == 'missing' else 'damaged'}" in capsys.readouterr().err
         assert not spread.with_name("new.pth").exists()
+
+    def test_resume_passes_over_damage_that_any_process_finds(self, many: Many) -> None:
+        _go(many, "run", "fsdp", "SOLVER.MAX_STEPS=3", hooks="{NAME: CheckpointHook, INTERVAL_STEPS: 1}")
+        for step, number in ((3, 0), (2, 1)):
+            [part] = (many.folder / "run/checkpoints").glob(f"ldm_step-{step}.*.shards/__{number}_*")
+            data = bytearray(part.read_bytes())
+            data[len(data) // 2] ^= 1
+            part.write_bytes(data)
+        done = _go(many, "run", "fsdp", "SOLVER.MAX_STEPS=4", "--resume", "auto")
+        assert done.out.count("its part") == 2
+        for step in (2, 3):
+            assert f"passing over the checkpoint {many.folder}/run/checkpoints/ldm_step-{step}.pth: its part " in done.out
+        assert "(epoch 1, step 1)" in done.out
+
+    def test_each_process_reads_its_parts_and_a_share_for_the_checksums(self, many: Many) -> None:
+        width = "SOLVER.MODEL.WIDTH=400000"
+        _go(many, "run", "fsdp", width, "SOLVER.MAX_STEPS=1")
+        size = sum(part.stat().st_size for part in self.parts(many.folder / "run/checkpoints/ldm_step-last.pth").iterdir())
+        assert size > 50e6
+        done = _go(many, "run", "fsdp", width, "SOLVER.MAX_STEPS=1", "--resume", "auto", hooks="{NAME: ReadAtResume}, " + LAST)
+        [line] = [line for line in done.out.splitlines() if line.startswith("bytes read:")]
+        read = [int(number) / size for number in line.split()[2:]]
+        assert len(read) == 2
+        assert all(0.9 < part < 1.3 for part in read), read
 
     def test_an_index_that_asks_for_code_is_refused(self, spread: Path, capsys: pytest.CaptureFixture[str]) -> None:
         class Evil:

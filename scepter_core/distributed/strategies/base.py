@@ -71,7 +71,7 @@ class Strategy:
         return get_total_norm(gradients, kind)
 
     def load_weights(self, model: nn.Module, weights: Mapping[str, Any]) -> None:
-        """Load the plain model's state dict, with its tensors whole, on the host."""
+        """Load the plain model's state dict, its tensors as `part_of` takes them."""
         model.load_state_dict(weights)
 
     def window_gradients(self, model: nn.Module) -> dict[str, torch.Tensor]:
@@ -99,8 +99,13 @@ class Strategy:
         """
         return state if self.processes.writes else None
 
-    def part_of(self, whole: Any, like: torch.Tensor) -> Any:
-        """What this process holds of a tensor that is saved whole and belongs to `like`: a parameter."""
-        return whole
+    def part_of(self, saved: Any, like: torch.Tensor) -> Any:
+        """What this process holds of something saved that belongs to `like`: a parameter.
+
+        Args:
+            saved: a number, a tensor, whole and on the host, or, where the strategy is `sharded` and the checkpoint's
+                tensors lie in the files of several processes, a `SavedTensor`.
+        """
+        return saved
 
 

@@ -15,6 +15,7 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from scepter_core.config import Named
+from scepter_core.distributed.sharded import SavedTensor, write_shards
 from scepter_core.distributed.strategies.base import Strategy
 from scepter_core.errors import ConfigError, Problem
 
@@ -102,17 +103,19 @@ class FSDP(Strategy):
 
     def write_parts(self, path: str, state: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """Each process writes its parts (torch.distributed.checkpoint)."""
-        from scepter_core.distributed.sharded import write_shards
-
         if self._writers is None:
             return super().write_parts(path, state)
         return write_shards(path, state, self._writers)
 
-    def part_of(self, whole: Any, like: torch.Tensor) -> Any:
-        """The DTensor that has the parts of `like`."""
-        if not isinstance(like, DTensor) or not isinstance(whole, torch.Tensor) or whole.shape != like.shape:
-            return whole
-        return distribute_tensor(whole.to(self.device), like.device_mesh, like.placements, src_data_rank=None)
+    def part_of(self, saved: Any, like: torch.Tensor) -> Any:
+        """The DTensor that has the parts of `like`; what has another shape (a count of steps) stays whole."""
+        if not isinstance(like, DTensor) or getattr(saved, "shape", None) != like.shape:
+            return saved.whole() if isinstance(saved, SavedTensor) else saved
+        if isinstance(saved, SavedTensor):
+            return saved.part(like)
+        whole = saved.to(self.device)
+        # A copy of its own: the part is a view, and would keep all of the tensor.
+        return distribute_tensor(whole, like.device_mesh, like.placements, src_data_rank=None).clone()
 
 
 def _of_a_list(module: nn.Module) -> list[tuple[str, nn.Module]]:

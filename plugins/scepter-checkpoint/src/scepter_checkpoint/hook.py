@@ -19,7 +19,6 @@ from scepter_core import (
     RunConfig,
     RunError,
     Stopped,
-    find_checkpoint,
     hookimpl,
     hookspec,
     read_checkpoint,
@@ -127,17 +126,10 @@ class CheckpointHook(Hook):
         self._decided = 0
         if solver.resume_from is None or self._first is not self:
             return
-        files = solver.file_system
-        path = solver.processes.of_first(
-            partial(find_checkpoint, solver.work_dir, solver.resume_from, self.logger.warning, files)
-        )
+        path = solver.load_from(solver.resume_from)
         if path is None:
             self.logger.info("no checkpoint in %s: a fresh start", solver.work_dir)
             return
-        try:
-            solver.load_checkpoint(read_checkpoint(path, solver.file_system))
-        except RunError as error:
-            raise RunError(f"{path}: {error}" if path not in str(error) else str(error)) from error.__cause__
         self.logger.info("resumed from %s (epoch %d, step %d)", path, solver.epoch, solver.train_steps)
 
     def state_dict(self) -> dict[str, Any]:
@@ -240,11 +232,15 @@ class CheckpointHook(Hook):
 
     def _lacks_last(self, solver: BaseSolver) -> bool:
         """Whether a run that is finished was killed before its last state was on the disk."""
-        try:
-            last = read_checkpoint(self._path(solver, "last"), solver.file_system)
-        except RunError:  # not there, or damaged
-            return True
-        return bool(last["total_iter"]["train"] < solver.train_steps)
+
+        def lacks() -> bool:
+            try:
+                last = read_checkpoint(self._path(solver, "last"), solver.file_system, whole=False)
+            except RunError:  # not there, or damaged
+                return True
+            return bool(last["total_iter"]["train"] < solver.train_steps)
+
+        return solver.processes.of_first(lacks)
 
     def _save(self, solver: BaseSolver, kind: str) -> None:
         folder = solver.file_system.join(solver.work_dir, FOLDER)
