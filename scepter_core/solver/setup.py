@@ -226,8 +226,9 @@ class SolverSetup(SolverPosition):
             if self.device.type == "cpu":
                 raise ConfigError([Problem("needs GPUs: torch has no such layer for the CPU", path="ENV.SYNC_BN", found="true")])
             model = nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]
-        placed = self.engine.place(self, model)  # type: ignore[arg-type]  # as above
-        model = self.strategy.prepare(placed, trains=self.has("train"))
+        if not self.strategy.sharded:
+            model = self.engine.place(self, model)  # type: ignore[arg-type]  # as above
+        model = self.strategy.prepare(model, trains=self.has("train"))
         if self.env.compile:
             model.compile()  # in place: the names of parameters stay the plain model's
         if tg_model_ins is not None:

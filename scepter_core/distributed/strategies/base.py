@@ -29,7 +29,7 @@ class Strategy:
     Attributes:
         Config: the section's model.
         sharded: whether parameters are DTensors, of which each process holds a part: checkpoints are then folders, that
-            all processes write.
+            all processes write, and a model may be larger than a device: `prepare` moves it there bit by bit.
     """
 
     Config: ClassVar[type[Section]] = Named
@@ -39,9 +39,10 @@ class Strategy:
         self.cfg, self.logger, self.processes, self.device = cfg, logger, processes, device
 
     def prepare(self, model: nn.Module, trains: bool) -> nn.Module:
-        """The model, on its device already, as the run calls it; the names of its parameters stay.
+        """The model as the run calls it; the names of its parameters stay.
 
         Args:
+            model: on its device already; where the strategy is `sharded`, as it was made.
             trains: whether gradients will be asked for.
         """
         return model

@@ -46,7 +46,7 @@ class FSDP(Strategy):
     _writers: dist.ProcessGroup | None = None
 
     def prepare(self, model: nn.Module, trains: bool) -> nn.Module:
-        """Shard the blocks, then what is left of the model."""
+        """Shard the blocks, then what is left of the model; each is moved to the device when its turn comes."""
         mesh = self._mesh()
         self._writers = dist.new_group(backend="gloo")  # of its own: files are written beside the training
         policy = MixedPrecisionPolicy(param_dtype=_dtype(self.cfg.param_dtype), reduce_dtype=_dtype(self.cfg.reduce_dtype))
