@@ -1,0 +1,29 @@
+"""Models that not every strategy likes: the same result, or a word on what to change."""
+
+from __future__ import annotations
+
+import pytest
+from safetensors.torch import load_file
+
+from tests.distributed.conftest import LAST, Many, assert_same
+
+ODD = "SOLVER.MODEL={NAME: OddPerceptron, %s: true}"
+UNCLIPPED = "SOLVER.TRAIN_HOOKS[BackwardHook].GRADIENT_CLIP=-1"
+
+
+@pytest.mark.parametrize(
+    ("strategy", "status", "said"),
+    [
+        (
+            "ddp",
+            1,
+            "no gradient reached aside.weight, aside.bias in the last step, and ddp waits for that of every parameter: "
+            "set ENV.STRATEGY: {NAME: ddp, FIND_UNUSED_PARAMETERS: true}\n",
+        ),
+        ("{NAME: ddp, FIND_UNUSED_PARAMETERS: true}", 0, ""),
+    ],
+)
+def test_unused_parameters(many: Many, strategy: str, status: int, said: str) -> None:
+    done = many.run("run", ODD % "UNUSED", f"ENV.STRATEGY={strategy}", nproc=2)
+    assert done.status == status
+    assert done.err.partition("failed:\n")[2] == said
