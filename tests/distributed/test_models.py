@@ -27,3 +27,11 @@ def test_unused_parameters(many: Many, strategy: str, status: int, said: str) ->
     done = many.run("run", ODD % "UNUSED", f"ENV.STRATEGY={strategy}", nproc=2)
     assert done.status == status
     assert done.err.partition("failed:\n")[2] == said
+
+
+def test_fsdp_in_one_process_divides_nothing(many: Many) -> None:
+    single = many.run("single")
+    fsdp = many.run("fsdp", "ENV.STRATEGY={NAME: fsdp, REDUCE_DTYPE: bfloat16}")
+    assert fsdp.status == 0, fsdp.err
+    assert "fsdp divides nothing in one process: PARAM_DTYPE and REDUCE_DTYPE do nothing" in fsdp.out
+    assert_same(single.state()["model"], fsdp.state()["model"])
