@@ -11,6 +11,15 @@ ODD = "SOLVER.MODEL={NAME: OddPerceptron, %s: true}"
 UNCLIPPED = "SOLVER.TRAIN_HOOKS[BackwardHook].GRADIENT_CLIP=-1"
 
 
+def test_tied_weights_with_a_single_row_are_exported_once(many: Many) -> None:
+    hooks = f"{{NAME: SafetensorsHook}}, {LAST}"
+    done = many.run("run", ODD % "TIED", "ENV.STRATEGY=fsdp", "SOLVER.MAX_EPOCHS=1", hooks=hooks, nproc=2)
+    assert done.status == 0, done.err
+    weights = load_file(done.work_dir / "safetensors/ldm_step-5.safetensors")
+    assert "other.weight" not in weights
+    assert_same(weights, {name: done.state()["model"][name] for name in weights})
+
+
 @pytest.mark.parametrize(
     ("strategy", "status", "said"),
     [
