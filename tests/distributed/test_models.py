@@ -11,6 +11,21 @@ ODD = "SOLVER.MODEL={NAME: OddPerceptron, %s: true}"
 UNCLIPPED = "SOLVER.TRAIN_HOOKS[BackwardHook].GRADIENT_CLIP=-1"
 
 
+def test_a_part_of_the_gradient_may_be_empty(many: Many) -> None:
+    # Two processes, and parameters with a single row.
+    one = many.run("one", "SOLVER.TRAIN_DATA.BATCH_SIZE=8", ODD % "TIED", UNCLIPPED)
+    two = many.run("two", ODD % "TIED", UNCLIPPED, "ENV.STRATEGY=fsdp", nproc=2)
+    assert (one.status, two.status) == (0, 0), two.err
+    assert_same(one.state()["model"], two.state()["model"], within=1e-6)
+
+
+def test_a_nan_in_one_part_of_the_gradient_ends_all(many: Many) -> None:
+    done = many.run("run", UNCLIPPED, "ENV.STRATEGY=fsdp", hooks=f"{{NAME: Poison}}, {LAST}", nproc=2)
+    assert done.status == 1
+    assert "the gradient's norm is nan at epoch 1, iteration 3, update 3" in done.err
+    assert "lost the connection" not in done.err
+
+
 def test_tied_weights_with_a_single_row_are_exported_once(many: Many) -> None:
     hooks = f"{{NAME: SafetensorsHook}}, {LAST}"
     done = many.run("run", ODD % "TIED", "ENV.STRATEGY=fsdp", "SOLVER.MAX_EPOCHS=1", hooks=hooks, nproc=2)
@@ -18,6 +33,16 @@ def test_tied_weights_with_a_single_row_are_exported_once(many: Many) -> None:
     weights = load_file(done.work_dir / "safetensors/ldm_step-5.safetensors")
     assert "other.weight" not in weights
     assert_same(weights, {name: done.state()["model"][name] for name in weights})
+
+
+def test_a_parameter_without_axes_is_named(many: Many) -> None:
+    done = many.run("run", ODD % "SCALAR", "ENV.STRATEGY=fsdp", nproc=2)
+    assert done.status == 2
+    assert done.err == (
+        "ENV.STRATEGY: a parameter without axes cannot be divided: scale\n"
+        "    found:    fsdp\n"
+        "    expected: ddp, or a model that gives such parameters the shape [1]\n"
+    )
 
 
 @pytest.mark.parametrize(
