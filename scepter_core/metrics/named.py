@@ -142,6 +142,8 @@ class NamedMetrics:
             values = [look_up(path, outputs, batch) for path in slot.section.keys]
             missing = [path for path, value in zip(slot.section.keys, values, strict=True) if value is None]
             if not missing:
+                # Without their graph: a metric that keeps what it is given would keep every step's.
+                values = [value.detach() if isinstance(value, torch.Tensor) else value for value in values]
                 with torch.no_grad():
                     slot.metrics[mode].update(*values)
                 slot.updates[mode] += 1
