@@ -280,7 +280,12 @@ def _changed_processes(solver: BaseSolver, saved: Mapping[str, Any]) -> list[str
     before = _processes(saved)
     if before == solver.world_size:
         return []
-    return [f"the run had {before} processes, and has {solver.world_size} now: it goes on with the next sample"]
+    done = solver.counters.iter["train"]
+    is_counted = None not in (saved.get("samples"), solver.epoch_start.offset(solver.datas.get("train"), done))
+    goes_on = "it goes on with the next sample"
+    if done and not is_counted:  # several workers of a stream, a sampler that divides by itself
+        goes_on = "in this epoch some samples can be read twice and others not at all"
+    return [f"the run had {before} processes, and has {solver.world_size} now: {goes_on}"]
 
 
 def _processes(saved: Mapping[str, Any]) -> int:
