@@ -48,7 +48,7 @@ class DDP(Strategy):
 
 def _refuse_a_step_that_is_not_over(model: nn.Module) -> None:
     """DDP waits for the gradient of every parameter: say which had none in the last step, and what to do."""
-    ddp = getattr(replicate.state(model), "_ddp", None)  # type: ignore[attr-defined]  # there from the first forward on
+    ddp = getattr(replicate.state(model), "_ddp", None)  # there from the first forward on
     if ddp is None:
         return
     try:
