@@ -35,6 +35,24 @@ def test_tied_weights_with_a_single_row_are_exported_once(many: Many) -> None:
     assert_same(weights, {name: done.state()["model"][name] for name in weights})
 
 
+def test_optimizers_without_a_fused_form_for_parts(many: Many) -> None:
+    sgd = "SOLVER.OPTIMIZER={NAME: SGD, LEARNING_RATE: 0.1, MOMENTUM: 0.9}"
+    one = many.run("one", "SOLVER.TRAIN_DATA.BATCH_SIZE=8", sgd)
+    two = many.run("two", sgd, "ENV.STRATEGY=fsdp", nproc=2)
+    assert two.status == 0, two.err
+    assert_same(one.state()["model"], two.state()["model"], within=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("section", "key"), [("{NAME: SGD, LEARNING_RATE: 0.1, FUSED: true}", "FUSED"), ("{NAME: Rprop, LEARNING_RATE: 0.1}", "NAME")]
+)
+def test_optimizers_that_torch_does_not_have_for_parts(many: Many, section: str, key: str) -> None:
+    done = many.run("run", f"SOLVER.OPTIMIZER={section}", "ENV.STRATEGY=fsdp", nproc=2)
+    assert done.status == 2
+    assert done.err.startswith(f"SOLVER.OPTIMIZER.{key}: torch has no such ")
+    assert "for parameters that are divided among processes\n" in done.err
+
+
 def test_a_parameter_without_axes_is_named(many: Many) -> None:
     done = many.run("run", ODD % "SCALAR", "ENV.STRATEGY=fsdp", nproc=2)
     assert done.status == 2
