@@ -42,10 +42,12 @@ def test_a_run_cut_in_mid_epoch_goes_on(many: Many, first: str, then: str) -> No
 def test_metrics_of_a_cut_epoch_are_those_of_all_batches(many: Many) -> None:
     metrics = (
         "SOLVER.METRICS=[{NAME: MulticlassAUROC, NUM_CLASSES: 3, KEYS: [logits, y]}, "
-        "{NAME: MulticlassF1Score, NUM_CLASSES: 3, AVERAGE: macro, KEYS: [logits, y]}]"
+        "{NAME: MulticlassF1Score, NUM_CLASSES: 3, AVERAGE: macro, KEYS: [logits, y]}, "
+        "{NAME: PearsonCorrCoef, NUM_OUTPUTS: 3, KEYS: [logits, logits]}]"  # its states, once joined, cannot grow
     )
     whole = _go(many, "whole", "single", metrics)
-    _go(many, "run", "fsdp of 3", metrics, "SOLVER.MAX_STEPS=2")
+    _go(many, "run", "fsdp of 3", metrics, "SOLVER.MAX_STEPS=1")
+    _go(many, "run", "ddp", metrics, "SOLVER.MAX_STEPS=2", "--resume", "auto")
     ended = _go(many, "run", "single", metrics, "--resume", "auto")
     assert_same(whole.state()["metrics"]["epoch_outputs"], ended.state()["metrics"]["epoch_outputs"], within=1e-5)
 
