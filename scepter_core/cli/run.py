@@ -92,6 +92,9 @@ def run(
         raise typer.BadParameter(f"{resume} is for eval and test; a run goes on from auto or a path", param_hint="--resume")
     if nnodes > 1 and not rdzv_endpoint:
         raise typer.BadParameter("machines need a place to meet: --rdzv-endpoint HOST:PORT", param_hint="--nnodes")
+    if node_rank is not None and node_rank >= nnodes:
+        there = f"there are {nnodes} machines" if nnodes > 1 else "there is one machine"
+        raise typer.BadParameter(f"{there} (--nnodes), counted from 0", param_hint="--node-rank")
     what = _What("run", config, overrides or (), modules or (), disable or (), resume, overwrite, max_time, quiet)
     if fast_dev_run:
         if nnodes > 1 or (nproc or 1) > 1:
@@ -169,11 +172,22 @@ def _launch(
     """Check the configuration here, once; then start the processes, each of which runs the command without --nproc."""
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # before torch is loaded: its warnings about host names
     from scepter_core import discovery
+    from scepter_core.distributed import Place, check_backend, place_of
     from scepter_core.distributed.launching import Launch, launch
+    from scepter_core.errors import ConfigError, Problem
     from scepter_core.runconfig import load_config
+    from scepter_core.solver import choose_device
 
     discovery.disable(what.disable)
-    load_config(what.config, what.overrides, what.modules)
+    env = load_config(what.config, what.overrides, what.modules).env
+    started = place_of(os.environ).world_size
+    if started not in (1, nnodes):
+        what_is_wrong = f"another launcher (torchrun, srun) has started {started} of this command, and each would start as many"
+        raise ConfigError(
+            [Problem(what_is_wrong, path="--nproc", found=str(nproc), expected="one of the two: leave out --nproc, or the launcher")]
+        )
+    last = Place(nproc * nnodes - 1, nproc * nnodes, nproc - 1, nproc)
+    check_backend(env.backend, choose_device(env.device, last))
     return launch(Launch(nproc, nnodes, node_rank, rdzv_endpoint, max_restarts), what.arguments)
 
 

@@ -133,6 +133,17 @@ class LoaderData:
             return -1  # each worker ends with a short batch of its own
         return self.samples // self.batch_size if self.drop_last else -(-self.samples // self.batch_size)
 
+    @property
+    def step_samples(self) -> int | None:
+        """Samples in a full batch of all processes, None where a place in an epoch is no number of samples.
+
+        So it is where several workers read a stream, each to an end of its own, or each process a part of its own.
+        """
+        if self.batch_sampler is not None:
+            return self.batch_sampler.size if self.batch_sampler.counts_samples else None
+        is_one = self.loader.num_workers <= 1 and self._stream.every == self.world_size
+        return self.batch_size * self.world_size if is_one else None
+
     def close(self) -> None:
         """End workers that were kept between epochs. A further pass starts new ones."""
         iterator, self.loader._iterator = self.loader._iterator, None
@@ -152,10 +163,10 @@ class LoaderData:
         after that was loaded into `progress`. Any other iterable one is read up to there.
 
         Args:
-            offset: the samples in those first batches, where batches had another size then; used by a map-style data set.
+            offset: the samples in those first batches, where batches had another size then.
         """
         if self.progress is not None:
-            yield from self._stream_batches(self.progress, epoch, start)
+            yield from self._stream_batches(self.progress, epoch, start, offset)
         elif self.batch_sampler is not None:
             by_sample = offset is not None and self.batch_sampler.counts_samples
             self.batch_sampler.seek(epoch, start, offset if by_sample else None)
@@ -166,14 +177,18 @@ class LoaderData:
             for number, batch in enumerate(self.loader, start):
                 yield batch, number == last
 
-    def _stream_batches(self, progress: StreamProgress, epoch: int, start: int) -> Iterator[tuple[Any, bool]]:
-        saved = progress.begin(epoch, start)
+    def _stream_batches(
+        self, progress: StreamProgress, epoch: int, start: int, offset: int | None
+    ) -> Iterator[tuple[Any, bool]]:
+        skip = offset if offset is not None and offset != start * (self.step_samples or 0) else 0
+        saved = progress.begin(epoch, start, by_sample=skip > 0)
         if saved is not None:
             self.close()  # workers that were kept know nothing of it
-        self._stream.seek(epoch, saved)
+            skip = 0
+        self._stream.seek(epoch, saved, skip)
         source = self._with_own_streams(iter(self.loader))
         batches = _marking_the_last(given for given in source if not is_filler(given))
-        for number, (given, is_last) in enumerate(batches, start if saved is not None else 0):
+        for number, (given, is_last) in enumerate(batches, start if saved is not None or skip else 0):
             progress.passed(given)
             if number >= start:
                 yield given.batch, is_last

@@ -71,25 +71,29 @@ class StreamBatches(IterableDataset[StreamBatch]):
         self._as_built = pickle.dumps(dataset.state_dict()) if self.has_state else b""
         self._is_used = False
         self._saved: Mapping[str, Any] | None = None  # where a resumed epoch begins
-        # Epoch, and whether `_saved` is its beginning. Shared memory, for workers that outlive an epoch.
-        self._place = torch.zeros(2, dtype=torch.int64).share_memory_()  # type: ignore[no-untyped-call]
+        # Epoch, whether `_saved` is its beginning, and samples to skip. Shared memory, for workers that outlive an epoch.
+        self._place = torch.zeros(3, dtype=torch.int64).share_memory_()  # type: ignore[no-untyped-call]
 
-    def seek(self, epoch: int, saved: Mapping[str, Any] | None = None) -> None:
-        """The next pass is that of `epoch` (from 1), from its front, or from where `saved` was taken."""
+    def seek(self, epoch: int, saved: Mapping[str, Any] | None = None, skip: int = 0) -> None:
+        """The next pass is that of `epoch` (from 1), from its front, or from where `saved` was taken.
+
+        Args:
+            skip: samples of the whole stream, of all processes, that are read from its front and left.
+        """
         self._saved = saved
-        self._place.copy_(torch.tensor([epoch, saved is not None]))
+        self._place.copy_(torch.tensor([epoch, saved is not None, skip]))
 
     def __iter__(self) -> Iterator[StreamBatch]:
         info = get_worker_info()
         worker = info.id if info else 0
-        epoch, is_resumed = self._place.tolist()
+        epoch, is_resumed, skip = self._place.tolist()
         saved = self._saved if is_resumed else None
         if saved and worker < saved["next"]:
             yield StreamBatch(None, _FILLER, None)  # the loader begins with the first worker: it has had its turn
         state = saved["workers"][worker] if saved else None
         if state and state["ended"]:
             return
-        items = self._begin(epoch, worker, state)
+        items = self._begin(epoch, worker, state, skip)
         ended = False
         while not ended:
             samples = list(islice(items, self.batch_size))
@@ -99,7 +103,7 @@ class StreamBatches(IterableDataset[StreamBatch]):
             batch = self.collate(samples)
             yield StreamBatch(batch, worker, self._freeze(ended))
 
-    def _begin(self, epoch: int, worker: int, state: Mapping[str, Any] | None) -> Iterator[Any]:
+    def _begin(self, epoch: int, worker: int, state: Mapping[str, Any] | None, skip: int) -> Iterator[Any]:
         own = self.rank if self.every == 1 else 0  # an order that is divided must be the same in every process
         seed_streams(key(self.seed, self.mode, epoch, "worker", worker, own))
         if state:
@@ -111,8 +115,9 @@ class StreamBatches(IterableDataset[StreamBatch]):
         if state:
             set_streams(state["rng"])
         if self.every == 1:
-            return items
-        return islice(items, self.every - 1 if state else self.rank, None, self.every)  # a state is right behind one
+            return islice(items, skip, None)
+        first = self.every - 1 if state else skip + self.rank  # a state is right behind one
+        return islice(items, first, None, self.every)
 
     def _freeze(self, ended: bool) -> bytes | None:
         if not self.has_state:
@@ -144,15 +149,18 @@ class StreamProgress:
         self._places: deque[_Place] = deque(maxlen=2)  # before the present step, and after it
         self._loaded: Mapping[str, Any] | None = None
 
-    def begin(self, epoch: int, start: int) -> Mapping[str, Any] | None:
+    def begin(self, epoch: int, start: int, *, by_sample: bool = False) -> Mapping[str, Any] | None:
         """The pass of `epoch` begins after `start` batches.
+
+        Args:
+            by_sample: without a state, it begins there too, and not at the front: samples are skipped.
 
         Returns:
             what the workers go on from; None where the stream is read from its front.
         """
         loaded, self._loaded = self._loaded, None
         if loaded is None or (loaded["epoch"], loaded["iter"]) != (epoch, start):
-            self._places.append(_Place(epoch, 0, 0, (None,) * self._workers))
+            self._places.append(_Place(epoch, start if by_sample else 0, 0, (None,) * self._workers))
             return None
         states = tuple(state and pickle.dumps(state) for state in loaded["workers"])
         self._places.append(_Place(epoch, start, loaded["next"], states))

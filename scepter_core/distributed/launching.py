@@ -116,12 +116,14 @@ def _address_towards(endpoint: str) -> str:
     if not endpoint:
         return "127.0.0.1"
     host, _, port = endpoint.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+        raise ConfigError([Problem("is no address", path="--rdzv-endpoint", found=endpoint, expected="HOST:PORT")])
     try:
-        (family, _, _, _, place), *_ = socket.getaddrinfo(host.strip("[]") or endpoint, int(port), type=socket.SOCK_DGRAM)
+        (family, _, _, _, place), *_ = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_DGRAM)
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
             probe.connect(place)  # sends nothing: it only asks for the way
             return str(probe.getsockname()[0])
-    except (OSError, ValueError) as error:
+    except OSError as error:
         raise ConfigError(
             [Problem(f"cannot be reached: {error}", path="--rdzv-endpoint", found=endpoint, expected="HOST:PORT")]
         ) from error

@@ -23,6 +23,7 @@ from scepter_core.errors import ConfigError, Problem, RunError
 
 _T = TypeVar("_T")
 TOLD = "told"  # in the store: the first failure was shown
+_START = "start the processes by --nproc, torchrun or srun; or unset the variables of a launcher"
 _PORTS = (20000, 30000)  # where a step of srun finds its port by the number of its job
 
 
@@ -49,31 +50,37 @@ def place_of(environment: Mapping[str, str]) -> Place:
     Raises:
         ConfigError: what it says is not whole.
     """
-    if int(environment.get("WORLD_SIZE", "1")) > 1 or "TORCHELASTIC_RUN_ID" in environment:
-        names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
-        missing = [name for name in names[:3] if name not in environment]
-        if missing:
-            raise ConfigError(
-                [
-                    Problem(
-                        f"one of several processes (WORLD_SIZE {environment.get('WORLD_SIZE')}), and the environment "
-                        f"does not say {', '.join(missing)}",
-                        hint="start them by --nproc, torchrun or srun; or unset WORLD_SIZE",
-                    )
-                ]
-            )
-        rank, world, local, local_world = (int(environment.get(name, "1")) for name in names)
-        return Place(rank, world, local, local_world, int(environment.get("TORCHELASTIC_RESTART_COUNT", "0")))
-    if "SLURM_STEP_ID" in environment and int(environment.get("SLURM_STEP_NUM_TASKS", "1")) > 1:
+    if "TORCHELASTIC_RUN_ID" in environment or environment.get("WORLD_SIZE", "1") != "1":
+        rank, world, local = _numbers(environment, "WORLD_SIZE", "RANK", "WORLD_SIZE", "LOCAL_RANK")
+        more = {"LOCAL_WORLD_SIZE": "1", "TORCHELASTIC_RESTART_COUNT": "0", **environment}
+        local_world, restarts = _numbers(more, "WORLD_SIZE", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RESTART_COUNT")
+    elif "SLURM_STEP_ID" in environment and environment.get("SLURM_STEP_NUM_TASKS", "1") != "1":
+        tasks = "SLURM_STEP_NUM_TASKS"
+        rank, world, local = _numbers(environment, tasks, "SLURM_PROCID", tasks, "SLURM_LOCALID")
+        (restarts,) = _numbers({"SLURM_RESTART_COUNT": "0", **environment}, tasks, "SLURM_RESTART_COUNT")
         on_this = re.match(r"\d+", environment.get("SLURM_STEP_TASKS_PER_NODE", "1"))
-        return Place(
-            int(environment["SLURM_PROCID"]),
-            int(environment["SLURM_STEP_NUM_TASKS"]),
-            int(environment["SLURM_LOCALID"]),
-            int(on_this[0]) if on_this else 1,
-            int(environment.get("SLURM_RESTART_COUNT", "0")),
-        )
-    return Place()
+        local_world = int(on_this[0]) if on_this else 1
+    else:
+        return Place()
+    if rank >= world:
+        raise ConfigError([Problem(f"there is no process {rank} of {world}, counted from 0", hint=_START)])
+    return Place(rank, world, local, local_world, restarts)
+
+
+def _numbers(environment: Mapping[str, str], size: str, *names: str) -> list[int]:
+    """What the launcher says under `names`; `size` is where it says how many processes there are."""
+    missing = [name for name in names if name not in environment]
+    if missing:
+        what = f"one of several processes ({size} {environment.get(size)}), and the environment does not say {', '.join(missing)}"
+        raise ConfigError([Problem(what, hint=_START)])
+    problems = [
+        Problem("must be a number", path=name, found=environment[name], hint=_START)
+        for name in names
+        if not environment[name].isdecimal()
+    ]
+    if problems:
+        raise ConfigError(problems)
+    return [int(environment[name]) for name in names]
 
 
 def _fill_in_srun(environment: dict[str, str] | os._Environ[str], place: Place) -> None:
@@ -149,7 +156,7 @@ def join(backend: str = "auto", device: torch.device | None = None, timeout: flo
         timeout: seconds that a process waits for the others before the run ends.
 
     Raises:
-        ConfigError: the address is in use, or not to be reached.
+        ConfigError: the address is in use, or not to be reached; or the backend is not for this device.
     """
     global _JOINED
     if _JOINED is not None:
@@ -160,6 +167,7 @@ def join(backend: str = "auto", device: torch.device | None = None, timeout: flo
     if "SLURM_STEP_ID" in os.environ:
         _fill_in_srun(os.environ, place)
     on_cuda = device is not None and device.type == "cuda"
+    check_backend(backend, device)
     chosen = {"auto": "cpu:gloo,cuda:nccl" if on_cuda else "gloo", "nccl": "cpu:gloo,cuda:nccl"}.get(backend, backend)
     limit = timedelta(seconds=timeout)
     try:
@@ -177,6 +185,14 @@ def join(backend: str = "auto", device: torch.device | None = None, timeout: flo
     )
     _JOINED = Processes(place, PrefixStore(f"scepter/{place.restarts}/run", store))
     return _JOINED
+
+
+def check_backend(backend: str, device: torch.device | None) -> None:
+    """Raise ConfigError for `nccl` where the device is no GPU."""
+    if backend == "nccl" and (device is None or device.type != "cuda"):
+        raise ConfigError(
+            [Problem("is for GPUs, and the device is another one", path="ENV.BACKEND", found="nccl", expected="gloo or auto")]
+        )
 
 
 def _unreachable(error: Exception) -> Problem:

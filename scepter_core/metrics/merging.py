@@ -24,7 +24,7 @@ def parts_of(metric: Any) -> list[Any]:
 
 
 @contextmanager
-def merged(metric: Any, updates: int, gather: Gather) -> Iterator[int]:
+def merged(metric: Any, updates: int, gather: Gather, earlier: Sequence[tuple[int, list[Any]]] = ()) -> Iterator[int]:
     """While entered, the metric's state is what the batches of all processes made of it.
 
     Means over processes would not do: the states are joined as torchmetrics declares (sum, largest, list, …), those of
@@ -34,19 +34,21 @@ def merged(metric: Any, updates: int, gather: Gather) -> Iterator[int]:
         metric: of torchmetrics.
         updates: batches that this process gave it.
         gather: brings together what the processes have.
+        earlier: further batches, with the states that they made of the metric's parts: of processes before a resume.
 
     Yields:
         the batches of all.
     """
     parts = parts_of(metric)
-    told = gather((updates, [_on_host(part.metric_state) for part in parts]))
+    own = (updates, [_on_host(part.metric_state) for part in parts])
+    told = [one for several in gather([own, *earlier]) for one in several]
     all_updates = sum(count for count, _ in told)
     if len(told) == 1 or all_updates == 0:
         yield all_updates
         return
     kept = [(dict(part.metric_state), part._update_count) for part in parts]
     for number, part in enumerate(parts):
-        put(part, join_states(part, [states[number] for count, states in told if count], to_compute=True), all_updates)
+        put(part, _joined(part, [states[number] for count, states in told if count]), all_updates)
     try:
         yield all_updates
     finally:
@@ -54,12 +56,8 @@ def merged(metric: Any, updates: int, gather: Gather) -> Iterator[int]:
             put(part, state, count)
 
 
-def join_states(metric: Any, states: Sequence[dict[str, Any]], *, to_compute: bool) -> dict[str, Any]:
-    """The states of several copies of `metric` as that of one.
-
-    Args:
-        to_compute: lists of batches may become one tensor, as `compute` takes it; else they stay lists, that grow.
-    """
+def _joined(metric: Any, states: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The states of several copies of `metric` as that of one which only computes: not all of them can grow further."""
     joined: dict[str, Any] = {}
     for name, reduction in metric._reductions.items():
         values = [state[name] for state in states]
@@ -67,7 +65,7 @@ def join_states(metric: Any, states: Sequence[dict[str, Any]], *, to_compute: bo
             together: Any = torch.stack([value.to(metric.device) for value in values])
         else:
             together = [entry.to(metric.device) for value in values for entry in value]
-        is_kept = isinstance(together, list) and not (together and to_compute)
+        is_kept = isinstance(together, list) and not together
         joined[name] = together if reduction is None or is_kept else reduction(together)
     return joined
 

@@ -13,7 +13,7 @@ import torch
 
 from scepter_core.errors import ConfigError, Problem, RunError
 from scepter_core.metrics.means import Gather, alone, as_scalar
-from scepter_core.metrics.merging import join_states, merged, parts_of, put
+from scepter_core.metrics.merging import merged, parts_of, put
 from scepter_core.registry import METRICS
 from scepter_core.sections import MODES, MetricKeys
 
@@ -68,6 +68,8 @@ class _Slot:
             part.distributed_available_fn = _never  # states are joined here, those of an empty share too
         self.metrics: dict[str, Any] = {mode: copy.deepcopy(metric) for mode in MODES}
         self.updates = dict.fromkeys(MODES, 0)
+        # What another number of processes had of an epoch before a resume: batches, and the states of the metric's parts.
+        self.earlier: dict[str, list[tuple[int, list[Any]]]] = {mode: [] for mode in MODES}
         self.given_up = False  # in training: the entries are not there
 
     def applies(self, mode: str) -> bool:
@@ -80,7 +82,7 @@ class _Slot:
         """While entered, the metric is that of all processes; gives the number of their batches."""
         metric, updates = self.metrics[mode], self.updates[mode]
         if parts_of(metric):
-            return merged(metric, updates, gather)
+            return merged(metric, updates, gather, self.earlier[mode])
         return nullcontext(updates)  # of a single process: others were refused
 
 
@@ -132,7 +134,7 @@ class NamedMetrics:
         """Begin an epoch of `mode`."""
         for slot in self._slots:
             slot.metrics[mode].reset()
-            slot.updates[mode] = 0
+            slot.updates[mode], slot.earlier[mode] = 0, []
 
     def update(self, mode: str, outputs: Mapping[str, Any], batch: Any) -> None:
         """Feed every metric of `mode` from the outputs, else from the batch."""
@@ -142,6 +144,8 @@ class NamedMetrics:
             values = [look_up(path, outputs, batch) for path in slot.section.keys]
             missing = [path for path, value in zip(slot.section.keys, values, strict=True) if value is None]
             if not missing:
+                # Without their graph: a metric that keeps what it is given would keep every step's.
+                values = [value.detach() if isinstance(value, torch.Tensor) else value for value in values]
                 with torch.no_grad():
                     slot.metrics[mode].update(*values)
                 slot.updates[mode] += 1
@@ -185,7 +189,14 @@ class NamedMetrics:
     def state_dict(self) -> dict[str, Any]:
         """The states of an epoch that is under way, by metric and mode."""
         return {
-            slot.name: {mode: {"updates": slot.updates[mode], "state": _state(slot.metrics[mode])} for mode in MODES}
+            slot.name: {
+                mode: {
+                    "updates": slot.updates[mode],
+                    "state": _state(slot.metrics[mode]),
+                    "earlier": list(slot.earlier[mode]),
+                }
+                for mode in MODES
+            }
             for slot in self._slots
         }
 
@@ -194,9 +205,14 @@ class NamedMetrics:
         for slot in self._slots:
             for mode in MODES:
                 saved = [state[slot.name][mode] for state in states if slot.name in state]
-                if saved:
-                    slot.updates[mode] = sum(one["updates"] for one in saved)
-                    _restore(slot.metrics[mode], [one for one in saved if one["updates"]] or saved[:1])
+                slot.earlier[mode] = [(count, state) for one in saved for count, state in one.get("earlier", [])]
+                if len(saved) == 1:
+                    slot.updates[mode] = saved[0]["updates"]
+                    _restore(slot.metrics[mode], saved[0])
+                elif saved:
+                    slot.metrics[mode].reset()
+                    slot.updates[mode] = 0
+                    slot.earlier[mode] += [(one["updates"], one["state"]) for one in saved if one["updates"]]
 
 
 def _build(section: MetricKeys, path: str, logger: Any) -> Any:
@@ -232,14 +248,12 @@ def _state(metric: Any) -> Any:
     ]
 
 
-def _restore(metric: Any, saved: Sequence[Mapping[str, Any]]) -> None:
+def _restore(metric: Any, saved: Mapping[str, Any]) -> None:
     parts = parts_of(metric)
     if not parts:
-        metric.load_state_dict(saved[0]["state"])
-    updates = sum(one["updates"] for one in saved)
-    for number, part in enumerate(parts):
-        states = [one["state"][number] for one in saved]
-        put(part, join_states(part, states, to_compute=False) if len(states) > 1 else states[0], updates)
+        metric.load_state_dict(saved["state"])
+    for part, state in zip(parts, saved["state"] if parts else (), strict=True):
+        put(part, state, saved["updates"])
 
 
 def look_up(path: str, *sources: Any) -> Any:

@@ -17,6 +17,8 @@ from scepter_core.registry import LR_SCHEDULERS, OPTIMIZERS
 from scepter_core.sections import OptimizerKeys, ParamGroupConfig, SchedulerKeys
 
 _RENAMED = {"LEARNING_RATE": "lr"}
+# What torch has for tensors that are spread over processes: a fused form of these only, and these not at all.
+_FUSED_OVER_PARTS, _NOT_OVER_PARTS = ("Adam", "AdamW"), ("Adafactor", "Rprop")
 
 
 def build_optimizer(section: OptimizerKeys, model: nn.Module) -> Optimizer:
@@ -29,6 +31,8 @@ def build_optimizer(section: OptimizerKeys, model: nn.Module) -> Optimizer:
             that it refuses.
     """
     groups = _group_parameters(section, model)
+    if _has_parts(model):
+        _refuse_for_parts(section)
     arguments = keywords(section)
     arguments.pop("param_groups", None)
     fused = arguments.pop("fused", None) if section.fused == "auto" else section.fused
@@ -64,8 +68,26 @@ def _construct(section: OptimizerKeys, groups: list[dict[str, Any]], arguments: 
 def _may_fuse(section: OptimizerKeys, arguments: dict[str, Any], model: nn.Module) -> bool:
     if "FUSED" not in getattr(type(section), "__scepter_keywords__", {}):
         return False
+    if _has_parts(model) and section.name not in _FUSED_OVER_PARTS:
+        return False
     sparse = any(getattr(module, "sparse", False) for module in model.modules())
     return not (sparse or arguments.get("foreach") or arguments.get("differentiable"))
+
+
+def _has_parts(model: nn.Module) -> bool:
+    """Whether other processes hold parts of the parameters."""
+    return any(hasattr(parameter, "full_tensor") for parameter in model.parameters())
+
+
+def _refuse_for_parts(section: OptimizerKeys) -> None:
+    path, found, expected = "", "", ""
+    if section.name in _NOT_OVER_PARTS:
+        path, found, expected = "NAME", section.name, "another optimizer, or ENV.STRATEGY: ddp"
+    elif section.fused is True and section.name not in _FUSED_OVER_PARTS:
+        path, found, expected = "FUSED", "true", f"auto or false; or one of {', '.join(_FUSED_OVER_PARTS)}"
+    if path:
+        what = f"torch has no such {section.name} for parameters that are divided among processes"
+        raise ConfigError([Problem(what, path=f"SOLVER.OPTIMIZER.{path}", found=found, expected=expected)])
 
 
 def _group_parameters(section: OptimizerKeys, model: nn.Module) -> list[dict[str, Any]]:

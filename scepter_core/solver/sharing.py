@@ -25,10 +25,8 @@ class EpochStart:
 
     def offset(self, data: Any, iteration: int) -> int | None:
         """Samples before the batch `iteration`; None where places are not counted in samples."""
-        sampler = data.batch_sampler if isinstance(data, LoaderData) else None
-        if sampler is None or not sampler.counts_samples:
-            return None
-        return self.samples + (iteration - self.iter) * int(sampler.size)
+        size = data.step_samples if isinstance(data, LoaderData) else None
+        return None if size is None else self.samples + (iteration - self.iter) * size
 
     def left(self, data: Any, iteration: int) -> int:
         """Batches from `iteration` to the end of the epoch; -1 where nobody knows for sure."""

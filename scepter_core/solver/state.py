@@ -117,16 +117,20 @@ def weights_for_export(model: nn.Module) -> dict[str, torch.Tensor]:
     """The tensors of `model.state_dict()`, each contiguous and on the CPU, of tied ones the first name only."""
     weights: dict[str, torch.Tensor] = {}
     seen: set[tuple[Any, ...]] = set()
+    parameters = {name: id(parameter) for name, parameter in model.named_parameters(remove_duplicate=False)}
     for name, value in model.state_dict().items():
         if not isinstance(value, torch.Tensor):
             continue  # extra state: no tensor
         if value.layout is not torch.strided:
             weights[name] = value.detach().to("cpu", copy=True)
             continue
-        own = value.to_local() if hasattr(value, "to_local") else value  # of a DTensor, of which others hold parts
-        kind = (value.dtype, value.is_conj(), value.is_neg())
-        place = (value.device, own.data_ptr(), tuple(value.shape), value.stride(), kind)
-        if own.numel() and place in seen:
+        place: tuple[Any, ...]
+        if hasattr(value, "full_tensor"):  # what this process has of it may be empty, and all must gather the same ones
+            place = (parameters.get(name, name),)
+        else:
+            kind = (value.dtype, value.is_conj(), value.is_neg())
+            place = (value.device, value.data_ptr(), tuple(value.shape), value.stride(), kind)
+        if value.numel() and place in seen:
             continue
         seen.add(place)
         whole = value.full_tensor() if hasattr(value, "full_tensor") else value
@@ -276,7 +280,12 @@ def _changed_processes(solver: BaseSolver, saved: Mapping[str, Any]) -> list[str
     before = _processes(saved)
     if before == solver.world_size:
         return []
-    return [f"the run had {before} processes, and has {solver.world_size} now: it goes on with the next sample"]
+    done = solver.counters.iter["train"]
+    is_counted = None not in (saved.get("samples"), solver.epoch_start.offset(solver.datas.get("train"), done))
+    goes_on = "it goes on with the next sample"
+    if done and not is_counted:  # several workers of a stream, a sampler that divides by itself
+        goes_on = "in this epoch some samples can be read twice and others not at all"
+    return [f"the run had {before} processes, and has {solver.world_size} now: {goes_on}"]
 
 
 def _processes(saved: Mapping[str, Any]) -> int:

@@ -175,3 +175,39 @@ class ReadAtResume(Hook):
 def _bytes_read() -> int:
     lines = Path("/proc/self/io").read_text().split()
     return int(lines[lines.index("rchar:") + 1])
+
+
+@MODELS.register_class()
+class OddPerceptron(Perceptron):
+    """With parameters that not every strategy likes.
+
+    Args:
+        tied: one of a single row, under two names.
+        unused: one that no loss depends on.
+        scalar: one without axes.
+    """
+
+    def __init__(self, tied: bool = False, unused: bool = False, scalar: bool = False) -> None:
+        super().__init__()
+        self.one, self.other = nn.Linear(3, 1, bias=False), nn.Linear(3, 1, bias=False)
+        if tied:
+            self.other.weight = self.one.weight
+        if unused:
+            self.aside = nn.Linear(2, 2)
+        if scalar:
+            self.scale = nn.Parameter(torch.ones(()))
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> dict[str, torch.Tensor]:
+        outputs = super().forward(x, y)
+        logits = outputs["logits"]
+        gap = self.one(logits) - self.other(logits.tanh())
+        return {"loss": outputs["loss"] + 0.1 * gap.square().mean(), "logits": logits}
+
+
+@HOOKS.register_class()
+class Poison(Hook):
+    """Puts a NaN into the last process's part of the gradient, once."""
+
+    def after_backward(self, solver) -> None:
+        if solver.rank == solver.world_size - 1 and solver.train_steps == 3:
+            next(solver.model.parameters()).grad.to_local().fill_(float("nan"))

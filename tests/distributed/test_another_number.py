@@ -42,10 +42,12 @@ def test_a_run_cut_in_mid_epoch_goes_on(many: Many, first: str, then: str) -> No
 def test_metrics_of_a_cut_epoch_are_those_of_all_batches(many: Many) -> None:
     metrics = (
         "SOLVER.METRICS=[{NAME: MulticlassAUROC, NUM_CLASSES: 3, KEYS: [logits, y]}, "
-        "{NAME: MulticlassF1Score, NUM_CLASSES: 3, AVERAGE: macro, KEYS: [logits, y]}]"
+        "{NAME: MulticlassF1Score, NUM_CLASSES: 3, AVERAGE: macro, KEYS: [logits, y]}, "
+        "{NAME: PearsonCorrCoef, NUM_OUTPUTS: 3, KEYS: [logits, logits]}]"  # its states, once joined, cannot grow
     )
     whole = _go(many, "whole", "single", metrics)
-    _go(many, "run", "fsdp of 3", metrics, "SOLVER.MAX_STEPS=2")
+    _go(many, "run", "fsdp of 3", metrics, "SOLVER.MAX_STEPS=1")
+    _go(many, "run", "ddp", metrics, "SOLVER.MAX_STEPS=2", "--resume", "auto")
     ended = _go(many, "run", "single", metrics, "--resume", "auto")
     assert_same(whole.state()["metrics"]["epoch_outputs"], ended.state()["metrics"]["epoch_outputs"], within=1e-5)
 
@@ -95,6 +97,28 @@ def test_a_stream_with_a_state_reads_nothing_again(many: Many, own: str, first: 
     assert read == left
     assert_same(whole["model"], ended["model"])
     assert_same(whole["optimizer"]["state"], ended["optimizer"]["state"])
+
+
+def test_a_stream_goes_on_with_the_next_sample(many: Many) -> None:
+    """Three steps of two processes have read 18 of 37 samples: a single one, and then three, read the other 19."""
+    stream = "SOLVER.TRAIN_DATA={NAME: PointStream, BATCH_SIZE: %d}"
+    once = ("SOLVER.MAX_EPOCHS=1", "--resume", "auto")
+    done = many.run("run", stream % 3, *once, "SOLVER.MAX_STEPS=3", nproc=2)
+    assert done.status == 0, done.err
+    done = many.run("run", stream % 4, *once, "SOLVER.MAX_STEPS=5")
+    assert "the run had 2 processes, and has 1 now: it goes on with the next sample" in done.out
+    done = many.run("run", stream % 2, *once, nproc=3)
+    assert done.status == 0, done.err
+    state = done.state()
+    assert state["total_iter"]["train"] == 3 + 2 + 2  # 18, 8 and 11 samples
+    assert sum(rank["means"]["train"]["weights"]["loss"] for rank in state["metrics"]["ranks"]) == 37
+
+
+def test_where_a_place_is_no_number_of_samples_it_says_so(many: Many) -> None:
+    stream = "SOLVER.TRAIN_DATA={NAME: PointStream, OWN: true, BATCH_SIZE: 3}"
+    many.run("run", stream, "SOLVER.MAX_STEPS=3", nproc=2)
+    done = many.run("run", stream, "--resume", "auto")
+    assert "has 1 now: in this epoch some samples can be read twice and others not at all" in done.out
 
 
 class TestFiles:

@@ -99,6 +99,33 @@ def test_machines_need_a_place_to_meet(many: Many) -> None:
     assert "--rdzv-endpoint HOST:PORT" in done.err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--nproc", "2", "--node-rank", "1"), "--node-rank: there is one machine (--nnodes), counted from 0"),
+        (("--nnodes", "2", "--rdzv-endpoint", "a:1", "--node-rank", "2"), "there are 2 machines (--nnodes)"),
+        (("--nnodes", "2", "--rdzv-endpoint", "here"), "--rdzv-endpoint: is no address\n    found:    here\n"),
+        (("--nnodes", "2", "--rdzv-endpoint", "here:x"), "    expected: HOST:PORT\n"),
+        (("--nproc", "2", "ENV.BACKEND=nccl"), "ENV.BACKEND: is for GPUs, and the device is another one\n"),
+        (("--nproc", "2", "ENV.DEVICE=cuda:99"), "ENV.DEVICE: the 2 processes of this machine would share one GPU\n"),
+    ],
+)
+def test_what_cannot_start_is_told_at_once(many: Many, arguments: tuple[str, ...], said: str) -> None:
+    done = many.run("run", *arguments)
+    assert done.status == 2
+    assert done.err.count(said) == 1
+    assert "Traceback" not in done.err
+
+
+def test_one_launcher_is_enough(many: Many) -> None:
+    torchrun = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "TORCHELASTIC_RUN_ID": "a"}
+    srun = {"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "4", "SLURM_PROCID": "0", "SLURM_LOCALID": "0"}
+    for launcher, number in ((torchrun, 2), (srun, 4)):
+        done = many.run("run", nproc=2, **launcher)
+        assert done.status == 2
+        assert f"--nproc: another launcher (torchrun, srun) has started {number} of this command" in done.err
+
+
 def test_a_trial_run_is_of_one_process(many: Many) -> None:
     done = many.run("run", "--fast-dev-run", nproc=2)
     assert done.status == 2
@@ -119,6 +146,19 @@ class TestPlace:
     def test_not_whole(self) -> None:
         with pytest.raises(ConfigError, match=r"WORLD_SIZE 2.*does not say RANK, LOCAL_RANK"):
             place_of({"WORLD_SIZE": "2"})
+
+    @pytest.mark.parametrize(
+        ("environment", "said"),
+        [
+            ({"WORLD_SIZE": "many", "RANK": "0", "LOCAL_RANK": "-1"}, r"WORLD_SIZE: must be a number(.|\n)*LOCAL_RANK: must be"),
+            ({"WORLD_SIZE": "2", "RANK": "2", "LOCAL_RANK": "0"}, "there is no process 2 of 2, counted from 0"),
+            ({"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "2"}, r"SLURM_STEP_NUM_TASKS 2.*SLURM_PROCID, SLURM_LOCALID"),
+            ({"SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "x", "SLURM_PROCID": "0", "SLURM_LOCALID": "0"}, "found:    x"),
+        ],
+    )
+    def test_nonsense(self, environment: dict[str, str], said: str) -> None:
+        with pytest.raises(ConfigError, match=said):
+            place_of(environment)
 
     def test_a_batch_script_of_slurm_is_no_step(self) -> None:
         assert place_of({"SLURM_PROCID": "0", "SLURM_NTASKS": "8", "SLURM_JOB_ID": "1"}) == Place()

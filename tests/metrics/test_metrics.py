@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+import torchmetrics
 
 from scepter_core import METRICS, ConfigError, RunError, run
 from scepter_core.metrics import WeightedMeans
@@ -108,6 +109,26 @@ def test_a_metric_that_is_no_torchmetrics_one(configure):
 def test_two_metrics_of_one_name_are_refused(configure):
     with pytest.raises(ConfigError, match="two metrics are called accuracy"):
         run(configure(**NET, METRICS=[ACCURACY, ACCURACY]))
+
+
+@METRICS.register_class()
+class TakesGraphs(torchmetrics.Metric):
+    """How many of the values that it was given had a graph."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.add_state("graphs", torch.tensor(0), dist_reduce_fx="sum")
+
+    def update(self, value) -> None:
+        self.graphs += value.requires_grad
+
+    def compute(self):
+        return self.graphs
+
+
+def test_a_metric_keeps_no_graph_of_a_step(configure):
+    solver = run(configure(**NET, METRICS=[{"NAME": "TakesGraphs", "KEYS": ["logits"]}]))
+    assert solver.epoch_outputs["train"]["takes_graphs"] == 0
 
 
 def test_save_eval_data(configure, tmp_path):

@@ -33,11 +33,17 @@ def strategy_names() -> list[str]:
 def make_strategy(section: Any, processes: Processes, device: torch.device, logger: Any) -> Strategy:
     """The strategy of the section ENV.STRATEGY; `auto` is `ddp` where there are several processes, else `single`.
 
+    So is `fsdp` in one process, where nothing is divided: the same file runs in one and in many.
+
     Raises:
         ConfigError: `single` where there are several processes: each would train a model of its own.
     """
     if section is None or section.name == "auto":
         section = {"NAME": "ddp" if processes.world_size > 1 else "single"}
+    elif section.name == "fsdp" and processes.world_size == 1:
+        if section.param_dtype or section.reduce_dtype:
+            logger.warning("ENV.STRATEGY fsdp divides nothing in one process: PARAM_DTYPE and REDUCE_DTYPE do nothing")
+        section = {"NAME": "single"}
     elif section.name == "single" and processes.world_size > 1:
         raise ConfigError(
             [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import torch
 from pydantic import Field
 from torch import nn
@@ -9,6 +11,7 @@ from torch.distributed._composable.replicate import replicate
 
 from scepter_core.config import Named
 from scepter_core.distributed.strategies.base import Strategy
+from scepter_core.errors import RunError
 
 
 class DDP(Strategy):
@@ -39,4 +42,22 @@ class DDP(Strategy):
         """No communication on the inner micro-batches."""
         switch = getattr(model, "set_requires_gradient_sync", None)
         if switch is not None:
+            _refuse_a_step_that_is_not_over(model)
             switch(wanted)
+
+
+def _refuse_a_step_that_is_not_over(model: nn.Module) -> None:
+    """DDP waits for the gradient of every parameter: say which had none in the last step, and what to do."""
+    ddp = getattr(replicate.state(model), "_ddp", None)  # there from the first forward on
+    if ddp is None:
+        return
+    try:
+        ddp._check_reducer_finalized()
+    except RuntimeError as error:
+        found = re.search(r"did not receive grad for rank \d+:([ \d]+)", str(error))
+        names = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
+        unused = ", ".join(names[int(number)] for number in found[1].split()) if found else "some parameters"
+        raise RunError(
+            f"no gradient reached {unused} in the last step, and ddp waits for that of every parameter: set "
+            "ENV.STRATEGY: {NAME: ddp, FIND_UNUSED_PARAMETERS: true}"
+        ) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fnmatch
+import math
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -47,6 +48,7 @@ class FSDP(Strategy):
 
     def prepare(self, model: nn.Module, trains: bool) -> nn.Module:
         """Shard the blocks, then what is left of the model; each is moved to the device when its turn comes."""
+        _refuse_parameters_without_axes(model)
         mesh = self._mesh()
         self._writers = dist.new_group(backend="gloo")  # of its own: files are written beside the training
         policy = MixedPrecisionPolicy(param_dtype=_dtype(self.cfg.param_dtype), reduce_dtype=_dtype(self.cfg.reduce_dtype))
@@ -93,8 +95,20 @@ class FSDP(Strategy):
 
     def gradient_norm(self, gradients: list[torch.Tensor], kind: float = 2.0) -> torch.Tensor:
         """The norm over all parts."""
+        if kind == math.inf:
+            return self._largest(gradients)
         norm = super().gradient_norm(gradients, kind)
         return norm.full_tensor() if isinstance(norm, DTensor) else norm
+
+    def _largest(self, gradients: list[torch.Tensor]) -> torch.Tensor:
+        """The largest element of all parts. torch's own fails at a part that is empty, and may lose a NaN on the way."""
+        parts = [gradient.to_local() if isinstance(gradient, DTensor) else gradient for gradient in gradients]
+        own = super().gradient_norm([part for part in parts if part.numel()], math.inf).to(self.device, torch.float32)
+        if self.processes.world_size == 1:
+            return own
+        of_all = [torch.empty_like(own) for _ in range(self.processes.world_size)]
+        dist.all_gather(of_all, own)
+        return torch.stack(of_all).max()
 
     def load_weights(self, model: nn.Module, weights: Mapping[str, Any]) -> None:
         """Load this process's part of each tensor."""
@@ -116,6 +130,21 @@ class FSDP(Strategy):
         whole = saved.to(self.device)
         # A copy of its own: the part is a view, and would keep all of the tensor.
         return distribute_tensor(whole, like.device_mesh, like.placements, src_data_rank=None).clone()
+
+
+def _refuse_parameters_without_axes(model: nn.Module) -> None:
+    names = [name for name, parameter in model.named_parameters() if parameter.ndim == 0]
+    if names:
+        raise ConfigError(
+            [
+                Problem(
+                    f"a parameter without axes cannot be divided: {', '.join(names)}",
+                    path="ENV.STRATEGY",
+                    found="fsdp",
+                    expected="ddp, or a model that gives such parameters the shape [1]",
+                )
+            ]
+        )
 
 
 def _of_a_list(module: nn.Module) -> list[tuple[str, nn.Module]]:
