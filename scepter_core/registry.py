@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Annotated, Any, Literal, TypeVar, cast
 
+from pydantic import PositiveInt
+
 from scepter_core import discovery
 from scepter_core._version import __version__
 from scepter_core.config import (
@@ -400,8 +402,12 @@ LR_SCHEDULERS = Registry(
     common=SchedulerKeys,
     supplied=frozenset({"optimizer", "last_epoch"}),
     annotations={
-        "T_max": int | Literal["auto"],
-        "total_steps": int | Literal["auto"] | None,
+        "T_max": PositiveInt | Literal["auto"],
+        "total_steps": PositiveInt | Literal["auto"] | None,
+        "total_iters": PositiveInt,
+        "step_size": PositiveInt,
+        "step_size_up": PositiveInt,
+        "step_size_down": PositiveInt | None,
         "lr_lambda": Callable[..., Any] | list[Callable[..., Any]],
         "schedulers": Annotated[list[Section], NamedThing("lr_schedulers")],
     },
