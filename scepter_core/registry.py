@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -94,6 +95,10 @@ FIRST_PARTY = {
     },
     "engines": {"lightning": "scepter-lightning"},
 }
+
+
+REFUSALS = (ValueError, AssertionError, FileNotFoundError, ImportError)
+"""How constructors say that what they were given will not do, a file or package that is not there included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +252,8 @@ class Registry:
             supplied: what the engine adds; a thing is given what its signature has a place for.
 
         Raises:
-            ConfigError: the section is wrong. What the constructor raises is raised with a note that names it.
+            ConfigError: the section is wrong; or the constructor refuses what it is given, by one of `REFUSALS`. What
+                else it raises is raised with a note that names it.
         """
         section = self.validate(cfg)
         name = section.get("NAME")
@@ -257,6 +263,8 @@ class Registry:
             if style_of(thing, self.common) == "keywords":
                 return thing(**keywords(section), **arguments)
             return thing(section, logger=logger, **arguments)
+        except REFUSALS as error:
+            raise ConfigError([_refusal(section, error)]) from error
         except Exception as error:
             error.add_note(f"while building {name} ({_place(thing)})")
             raise
@@ -372,6 +380,16 @@ def _accepted(thing: Callable[..., object], supplied: dict[str, Any]) -> dict[st
         return supplied
     names = {parameter.name for parameter in parameters}
     return {name: value for name, value in supplied.items() if name in names}
+
+
+def _refusal(section: Section, error: BaseException) -> Problem:
+    *_, (frame, line) = traceback.walk_tb(error.__traceback__)
+    return Problem(
+        f"{section.get('NAME')} cannot be built: {str(error) or type(error).__name__}",
+        path=section._path,
+        mark=getattr(section._node, "mark", None),
+        hint=f"raised in {frame.f_code.co_filename}, line {line} (all of the traceback: SCEPTER_TRACEBACK=1)",
+    )
 
 
 def _place(thing: object) -> str:

@@ -101,6 +101,7 @@ class Section(BaseModel):
     _taken: dict[str, str] = PrivateAttr(default_factory=dict)  # why, by path: what was written of taken_with_notice
     _root: Any = PrivateAttr(default=None)  # the RunConfig that the section is part of
     _node: Any = PrivateAttr(default=None)  # the tree that it was made from
+    _path: str = PrivateAttr(default="")  # its place in that: SOLVER.TRAIN_HOOKS[0]
 
     @classmethod
     def model_for(cls, keys: Container[str]) -> type[Section]:

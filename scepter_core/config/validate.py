@@ -119,7 +119,7 @@ class _Validator:
         if made is INVALID or len(self._problems) > before:
             return INVALID
         if isinstance(made, Section):
-            made._node, made._taken = node, taken
+            made._node, made._path, made._taken = node, path, taken
         if isinstance(made, FreeSection):
             made._empty = empty
         return made

@@ -394,6 +394,26 @@ def test_a_failing_constructor_is_named():
     assert caught.value.__notes__ == [f"while building Fragile ({__name__}.{Model.__qualname__})"]
 
 
+def test_a_constructor_that_refuses_its_values_is_a_config_error():
+    models = Registry("models")
+
+    @models.register_class("Picky")
+    class Model:
+        def __init__(self, width: int = 0):
+            if width % 2:
+                raise ValueError(f"{width} is odd")
+            if width > 7:
+                raise AssertionError(f"{width} is too wide")  # as an assert does
+
+    for width, said in ((3, "3 is odd"), (8, "8 is too wide")):
+        with pytest.raises(ConfigError) as caught:
+            models.build({"NAME": "Picky", "WIDTH": width})
+        (problem,) = caught.value.problems
+        assert problem.message == f"Picky cannot be built: {said}"
+        assert problem.hint.startswith(f"raised in {__file__}, line ")
+        assert type(caught.value.__cause__) in (ValueError, AssertionError)
+
+
 def test_a_provider_answers_last_and_only_when_asked():
     program = """
 import sys
