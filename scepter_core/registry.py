@@ -20,6 +20,7 @@ from scepter_core import discovery
 from scepter_core._version import __version__
 from scepter_core.config import (
     FreeSection,
+    MissingKey,
     Named,
     NamedThing,
     Section,
@@ -252,8 +253,8 @@ class Registry:
             supplied: what the engine adds; a thing is given what its signature has a place for.
 
         Raises:
-            ConfigError: the section is wrong; or the constructor refuses what it is given, by one of `REFUSALS`. What
-                else it raises is raised with a note that names it.
+            ConfigError: the section is wrong; or the constructor refuses what it is given, by one of `REFUSALS`, or reads
+                a key that is not there. What else it raises is raised with a note that names it.
         """
         section = self.validate(cfg)
         name = section.get("NAME")
@@ -265,6 +266,8 @@ class Registry:
             return thing(section, logger=logger, **arguments)
         except REFUSALS as error:
             raise ConfigError([_refusal(section, error)]) from error
+        except MissingKey as error:
+            raise ConfigError([_unwritten(name, error)]) from error
         except Exception as error:
             error.add_note(f"while building {name} ({_place(thing)})")
             raise
@@ -389,6 +392,16 @@ def _refusal(section: Section, error: BaseException) -> Problem:
         path=section._path,
         mark=getattr(section._node, "mark", None),
         hint=f"raised in {frame.f_code.co_filename}, line {line} (all of the traceback: SCEPTER_TRACEBACK=1)",
+    )
+
+
+def _unwritten(name: str, error: MissingKey) -> Problem:
+    section = error.section
+    return Problem(
+        f"{name} reads this key, and it is not there",
+        path=f"{section._path}.{error.key}".removeprefix("."),
+        mark=getattr(section._node, "mark", None),
+        hint=error.hint,
     )
 
 

@@ -28,6 +28,21 @@ class UnknownName(LookupError):
         self.message, self.hint = message, hint
 
 
+class MissingKey(AttributeError):
+    """Code reads a key that its section does not have.
+
+    Attributes:
+        section: the section.
+        key: the key.
+        hint: a key that it has and that may be meant, or None.
+    """
+
+    def __init__(self, section: Section, key: str) -> None:
+        self.section, self.key = section, key
+        self.hint = did_you_mean(key, section._values())
+        super().__init__(f"the section has no key {key}" + (f"; {self.hint}" if self.hint else ""))
+
+
 @dataclass(frozen=True, slots=True)
 class NamedThing:
     """Marks a field whose section, or list of sections, is that of a registered thing named by its NAME.
@@ -146,8 +161,7 @@ class Section(BaseModel):
         except AttributeError:
             if not name.isupper():
                 raise
-            hint = did_you_mean(name, self._values())
-            raise AttributeError(f"the section has no key {name}" + (f"; {hint}" if hint else "")) from None
+            raise MissingKey(self, name) from None
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(keys_of(type(self)).get(name, name), value)

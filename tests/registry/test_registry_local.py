@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from scepter_core import Hook, discovery
+from scepter_core import Hook, discovery, load_config
 from scepter_core.discovery import forget_local, import_local
 from scepter_core.errors import ConfigError
 from scepter_core.registry import (
@@ -436,3 +436,24 @@ def test_resolve_gives_models_and_reports_unknown_names():
     }
     assert set(REGISTRIES) == set(discovery.KINDS)
     assert REGISTRIES["solvers"] is SOLVERS
+
+
+def test_a_key_that_a_class_written_for_scepter_reads_and_nobody_wrote(tmp_path: Path):
+    write(
+        tmp_path / "old_net.py",
+        "from scepter_core import MODELS\n\n"
+        "@MODELS.register_class()\nclass OldNet:\n    def __init__(self, cfg, logger=None):\n"
+        "        self.pooled = hasattr(cfg, 'POOL')\n        self.width = cfg.BACKBONES[0].WIDTH\n",
+    )
+    write(
+        tmp_path / "cfg.yaml",
+        "PLUGINS: [./old_net.py]\nSOLVER:\n  NAME: TrainValSolver\n  WORK_DIR: run\n"
+        "  MODEL: {NAME: OldNet, BACKBONES: [{NAME: Res, WIDHT: 3}]}\n",
+    )
+    section = load_config(tmp_path / "cfg.yaml").SOLVER.MODEL
+    with pytest.raises(ConfigError) as caught:
+        MODELS.build(section)
+    assert str(caught.value) == (
+        f"{tmp_path}/cfg.yaml:5:37: SOLVER.MODEL.BACKBONES[0].WIDTH: OldNet reads this key, and it is not there\n"
+        "    hint:     did you mean WIDHT?"
+    )
