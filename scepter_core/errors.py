@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import signal
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from scepter_core import locations
@@ -92,6 +92,11 @@ class ConfigError(ScepterError):
             (Problem(problems),) if isinstance(problems, str) else tuple(dict.fromkeys(problems))
         )
         super().__init__("\n".join(str(problem) for problem in self.problems))
+
+    def locate(self, mark_of: Callable[[Problem], Mark | None]) -> None:
+        """Give every problem that has no place yet the one that `mark_of` knows."""
+        self.problems = tuple(replace(one, mark=one.mark or mark_of(one)) for one in self.problems)
+        self.args = ("\n".join(str(problem) for problem in self.problems),)
 
 
 class RunError(ScepterError):

@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import inspect
 import sys
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Annotated, Any, Literal, TypeVar, cast
 
+from pydantic import PositiveInt
+
 from scepter_core import discovery
 from scepter_core._version import __version__
 from scepter_core.config import (
     FreeSection,
+    MissingKey,
     Named,
     NamedThing,
     Section,
@@ -92,6 +96,10 @@ FIRST_PARTY = {
     },
     "engines": {"lightning": "scepter-lightning"},
 }
+
+
+REFUSALS = (ValueError, AssertionError, FileNotFoundError, ImportError)
+"""How constructors say that what they were given will not do, a file or package that is not there included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,7 +253,8 @@ class Registry:
             supplied: what the engine adds; a thing is given what its signature has a place for.
 
         Raises:
-            ConfigError: the section is wrong. What the constructor raises is raised with a note that names it.
+            ConfigError: the section is wrong; or the constructor refuses what it is given, by one of `REFUSALS`, or reads
+                a key that is not there. What else it raises is raised with a note that names it.
         """
         section = self.validate(cfg)
         name = section.get("NAME")
@@ -255,6 +264,10 @@ class Registry:
             if style_of(thing, self.common) == "keywords":
                 return thing(**keywords(section), **arguments)
             return thing(section, logger=logger, **arguments)
+        except REFUSALS as error:
+            raise ConfigError([_refusal(section, error)]) from error
+        except MissingKey as error:
+            raise ConfigError([_unwritten(name, error)]) from error
         except Exception as error:
             error.add_note(f"while building {name} ({_place(thing)})")
             raise
@@ -372,6 +385,26 @@ def _accepted(thing: Callable[..., object], supplied: dict[str, Any]) -> dict[st
     return {name: value for name, value in supplied.items() if name in names}
 
 
+def _refusal(section: Section, error: BaseException) -> Problem:
+    *_, (frame, line) = traceback.walk_tb(error.__traceback__)
+    return Problem(
+        f"{section.get('NAME')} cannot be built: {str(error) or type(error).__name__}",
+        path=section._path,
+        mark=getattr(section._node, "mark", None),
+        hint=f"raised in {frame.f_code.co_filename}, line {line} (all of the traceback: SCEPTER_TRACEBACK=1)",
+    )
+
+
+def _unwritten(name: str, error: MissingKey) -> Problem:
+    section = error.section
+    return Problem(
+        f"{name} reads this key, and it is not there",
+        path=f"{section._path}.{error.key}".removeprefix("."),
+        mark=getattr(section._node, "mark", None),
+        hint=error.hint,
+    )
+
+
 def _place(thing: object) -> str:
     return f"{getattr(thing, '__module__', '')}.{getattr(thing, '__qualname__', thing)}"
 
@@ -400,8 +433,12 @@ LR_SCHEDULERS = Registry(
     common=SchedulerKeys,
     supplied=frozenset({"optimizer", "last_epoch"}),
     annotations={
-        "T_max": int | Literal["auto"],
-        "total_steps": int | Literal["auto"] | None,
+        "T_max": PositiveInt | Literal["auto"],
+        "total_steps": PositiveInt | Literal["auto"] | None,
+        "total_iters": PositiveInt,
+        "step_size": PositiveInt,
+        "step_size_up": PositiveInt,
+        "step_size_down": PositiveInt | None,
         "lr_lambda": Callable[..., Any] | list[Callable[..., Any]],
         "schedulers": Annotated[list[Section], NamedThing("lr_schedulers")],
     },

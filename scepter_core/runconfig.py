@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from collections.abc import Mapping as AbstractMapping
 from collections.abc import Sequence as AbstractSequence
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
 from types import MappingProxyType
@@ -18,6 +19,7 @@ from scepter_core.config.compose import compose, finish
 from scepter_core.config.dump import dump, verbatim
 from scepter_core.config.nodes import Entry, Mapping, Node, Scalar, Sequence, source_text
 from scepter_core.config.nodes import from_python as node_from_python
+from scepter_core.config.paths import Key, PathError, find_item, find_key, parse_path
 from scepter_core.config.section import NamedThing, Section, UnknownName, keys_of, sections
 from scepter_core.config.validate import validate
 from scepter_core.errors import ConfigError, Mark, Problem
@@ -89,6 +91,31 @@ class RunConfig(Section):
         description="The solver and all that it builds."
     )
     meta: Any = Field(None, description="Notes of any form; kept, not read.")
+
+
+@contextmanager
+def located(config: RunConfig) -> Iterator[None]:
+    """Inside, what turns out to be wrong with a key is raised with the place where that is written."""
+    try:
+        yield
+    except ConfigError as error:
+        error.locate(lambda problem: _place(config, problem))
+        raise
+
+
+def _place(config: RunConfig, problem: Problem) -> Mark | None:
+    """Where the key of a problem stands, or the section that lacks it; None where another value than that was found."""
+    node = config._node
+    with suppress(PathError):
+        for step in parse_path(problem.path):
+            if isinstance(step, Key):
+                node = find_key(node, step.key)
+            else:
+                items, place = find_item(node, step)
+                node = items[place]
+    if isinstance(node, Scalar) and problem.found not in (None, node.text, source_text(node)):
+        return None  # an option of the command went over it
+    return node.mark if node is not config._node else None
 
 
 def load_config(
@@ -278,4 +305,5 @@ __all__ = [
     "from_python",
     "is_path",
     "load_config",
+    "located",
 ]

@@ -21,7 +21,7 @@ from scepter_core.config.section import sections
 from scepter_core.errors import ConfigError, FailedElsewhere, Problem, Stopped
 from scepter_core.io import FileSystem, RunFileSystem
 from scepter_core.registry import SOLVERS
-from scepter_core.runconfig import RunConfig, load_config
+from scepter_core.runconfig import RunConfig, load_config, located
 
 if TYPE_CHECKING:
     from scepter_core.distributed import Processes
@@ -73,7 +73,7 @@ def run(
         settings.resume_from = resume
     files = RunFileSystem(settings.file_system, logger.warning if logger is not None else _log.warning)
     work_dir = files.without_password(settings.work_dir)
-    with _together(cfg) as processes:
+    with located(cfg), _together(cfg) as processes:
         if processes.place.restarts and settings.trains and has_checkpoints(work_dir, files):
             settings.resume_from = "auto"
         elif not processes.place.restarts:
@@ -142,7 +142,7 @@ def fast_dev_run(
     """
     cfg = config if isinstance(config, RunConfig) else load_config(config, overrides, plugins)
     settings: Any = cfg.solver
-    with tempfile.TemporaryDirectory(prefix="scepter-") as folder:
+    with located(cfg), tempfile.TemporaryDirectory(prefix="scepter-") as folder:
         settings.work_dir, settings.resume_from = folder, None
         _keep_inside(settings, folder)
         state: dict[str, Any] = {}

@@ -146,6 +146,9 @@ class EventBus:
 
     def _compile(self, entries: Sequence[tuple[Any, str]]) -> None:
         """Make everything anew, and only when all is well put it in the place of what was."""
+        unsorted = [hook for hook, _ in entries if not isinstance(hook.priority, int | float)]
+        if unsorted:
+            raise ConfigError([Problem(f"{describe_hook(hook)}: its priority is no number", found=repr(hook.priority)) for hook in unsorted])
         entries = sorted(entries, key=lambda entry: (entry[0].priority, MODES.index(entry[1])))
         events = declared_events(hook for hook, _ in entries)
         problems = _roles_taken_twice(entries)

@@ -173,6 +173,9 @@ def _unfit(
             f"arguments with defaults or stars: {inspect.signature(function)}",
             "name those of the event it needs",
         )
+    unknown = [name for name in inspect.signature(function).parameters if name not in event.arguments]
+    if unknown:
+        return f"the event gives no {', '.join(unknown)}", f"it gives {', '.join(event.arguments) or 'nothing'}"
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
         return "an event cannot be async", None
     wraps = options["wrapper"] or options["hookwrapper"]

@@ -57,8 +57,13 @@ def _finite(value: Any) -> Any:
 
 
 def show_error(error: BaseException) -> None:
-    """Print to standard error what a user needs: the message of ours, the traceback of all others."""
+    """Print to standard error what a user needs: the message of ours, the traceback of all others.
+
+    The environment variable SCEPTER_TRACEBACK asks for the traceback of ours, too.
+    """
     stream = sys.stderr
+    if isinstance(error, ScepterError) and os.environ.get("SCEPTER_TRACEBACK"):
+        print(traceback_of(error).rstrip(), file=stream)
     if isinstance(error, ConfigError):
         print("\n".join(_problem(problem, stream) for problem in error.problems), file=stream)
     elif isinstance(error, ScepterError):

@@ -274,7 +274,7 @@ def _logger(quiet: bool) -> logging.Logger:
 
 
 def _log_the_end(config: RunConfig, error: Exception) -> None:
-    """Append what ended the run to its log, if it has one by now and the disk takes it."""
+    """Append what ended the run, with its traceback, to the log, if there is one by now and the disk takes it."""
     from scepter_core.errors import ScepterError
     from scepter_core.io import RunFileSystem
 
@@ -284,7 +284,9 @@ def _log_the_end(config: RunConfig, error: Exception) -> None:
         return
     files = RunFileSystem(solver.get("FILE_SYSTEM"), retry=False)
     path = files.join(files.absolute(solver.get("WORK_DIR")), log_file)
-    text = message_of(error) if isinstance(error, ScepterError) else traceback_of(error)
+    cause = error.__cause__ if isinstance(error, ScepterError) else error
+    said = message_of(error) if isinstance(error, ScepterError) else ""
+    text = "\n".join(filter(None, (said, traceback_of(cause) if cause is not None else "")))
     with suppress(OSError):  # the disk, or the store, may be what ended the run: the screen has it
         if files.isfile(path):
             with files.open(path, "ab") as file:

@@ -6,6 +6,7 @@ from scepter_core.config.compose import compose, finish
 from scepter_core.config.nodes import Mapping, Node, Scalar, Sequence, from_python, to_python
 from scepter_core.config.section import (
     FreeSection,
+    MissingKey,
     Named,
     NamedThing,
     Reference,
@@ -20,6 +21,7 @@ from scepter_core.config.validate import Resolve, validate
 __all__ = [
     "FreeSection",
     "Mapping",
+    "MissingKey",
     "Named",
     "NamedThing",
     "Node",

@@ -33,8 +33,8 @@ from scepter_core.config.nodes import (
     to_python,
 )
 from scepter_core.config.scalars import MISMATCH, SCALARS, scalar_value, union_value
-from scepter_core.config.section import NamedThing
-from scepter_core.errors import Problem
+from scepter_core.config.section import NamedThing, Reference
+from scepter_core.errors import ConfigError, Problem
 
 INVALID: Any = object()
 """What a coercion returns when it has noted a problem instead of a value."""
@@ -87,8 +87,18 @@ class Coercer:
             value = scalar_value(node, bare)
         else:
             value = self._container(node, bare, path, thing)
+        return self._checked(value, node, annotation, path, metadata)
+
+    def _checked(self, value: Any, node: Node, annotation: Any, path: str, metadata: tuple[Any, ...]) -> Any:
+        """The value, unless it is none of the type, or names what cannot be imported."""
         if value is MISMATCH:
             return self.mismatch(node, annotation, path, metadata)
+        if isinstance(value, Reference):
+            try:
+                value.resolve()
+            except ConfigError as error:
+                self._problems += [Problem(one.message, path, node.mark, source_text(node)) for one in error.problems]
+                return INVALID
         return value
 
     def mismatch(self, node: Node, annotation: Any, path: str, metadata: Iterable[Any] = ()) -> Any:
@@ -116,8 +126,7 @@ class Coercer:
     ) -> Any:
         bare = [unwrap(choice)[0] for choice in choices]
         if isinstance(node, Scalar):
-            value = union_value(node, bare)
-            return self.mismatch(node, annotation, path, metadata) if value is MISMATCH else value
+            return self._checked(union_value(node, bare), node, annotation, path, metadata)
         if any(choice in (Any, object) for choice in bare):
             return to_python(node)
         fitting = [choice for choice, base in zip(choices, bare, strict=True) if _takes(base, node)]

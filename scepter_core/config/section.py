@@ -28,6 +28,21 @@ class UnknownName(LookupError):
         self.message, self.hint = message, hint
 
 
+class MissingKey(AttributeError):
+    """Code reads a key that its section does not have.
+
+    Attributes:
+        section: the section.
+        key: the key.
+        hint: a key that it has and that may be meant, or None.
+    """
+
+    def __init__(self, section: Section, key: str) -> None:
+        self.section, self.key = section, key
+        self.hint = did_you_mean(key, section._values())
+        super().__init__(f"the section has no key {key}" + (f"; {self.hint}" if self.hint else ""))
+
+
 @dataclass(frozen=True, slots=True)
 class NamedThing:
     """Marks a field whose section, or list of sections, is that of a registered thing named by its NAME.
@@ -101,6 +116,7 @@ class Section(BaseModel):
     _taken: dict[str, str] = PrivateAttr(default_factory=dict)  # why, by path: what was written of taken_with_notice
     _root: Any = PrivateAttr(default=None)  # the RunConfig that the section is part of
     _node: Any = PrivateAttr(default=None)  # the tree that it was made from
+    _path: str = PrivateAttr(default="")  # its place in that: SOLVER.TRAIN_HOOKS[0]
 
     @classmethod
     def model_for(cls, keys: Container[str]) -> type[Section]:
@@ -145,8 +161,7 @@ class Section(BaseModel):
         except AttributeError:
             if not name.isupper():
                 raise
-            hint = did_you_mean(name, self._values())
-            raise AttributeError(f"the section has no key {name}" + (f"; {hint}" if hint else "")) from None
+            raise MissingKey(self, name) from None
 
     def __setattr__(self, name: str, value: Any) -> None:
         super().__setattr__(keys_of(type(self)).get(name, name), value)

@@ -25,6 +25,8 @@ from scepter_core.errors import ConfigError
 Style: TypeAlias = Literal["config", "free", "keywords"]
 
 _OWN: WeakKeyDictionary[type[BaseModel], frozenset[str]] = WeakKeyDictionary()
+# What a module often imports under TYPE_CHECKING only, as torch's schedulers do with Iterable.
+_FOR_TYPE_CHECKERS = {name: getattr(module, name) for module in (typing, abc) for name in module.__all__}
 
 
 def style_of(obj: Any, common: type[Section] = Named) -> Style:
@@ -276,10 +278,12 @@ class _Hints:
         if parameter.annotation is inspect.Parameter.empty:
             return _type_of_default(parameter.default)
         holder = types.SimpleNamespace(__annotations__={"it": parameter.annotation})
-        try:
-            return typing.get_type_hints(holder, self._globals, self._locals, include_extras=True)["it"]
-        except Exception:  # an annotation may be any code; one that cannot be run says nothing
-            return Any
+        for names in (self._globals, {**_FOR_TYPE_CHECKERS, **self._globals}):
+            try:
+                return typing.get_type_hints(holder, names, self._locals, include_extras=True)["it"]
+            except Exception:  # an annotation may be any code; one that cannot be run says nothing
+                continue
+        return Any
 
 
 def _type_of_default(default: Any) -> Any:

@@ -119,7 +119,7 @@ class _Validator:
         if made is INVALID or len(self._problems) > before:
             return INVALID
         if isinstance(made, Section):
-            made._node, made._taken = node, taken
+            made._node, made._path, made._taken = node, path, taken
         if isinstance(made, FreeSection):
             made._empty = empty
         return made
@@ -145,7 +145,7 @@ class _Validator:
         empty = {
             key for key, entry in others.items() if isinstance(entry.node, Scalar) and entry.node.is_empty
         }
-        return {key: _free(entry.node) for key, entry in others.items()}, empty
+        return {key: _free(entry.node, _join(path, key)) for key, entry in others.items()}, empty
 
     def _unknown(self, key: str, entry: Entry, keys: dict[str, str], path: str) -> None:
         known = sorted(keys, key=lambda name: name != "NAME")
@@ -224,14 +224,14 @@ def _asks_default(node: Node, field: FieldInfo) -> bool:
     return isinstance(node, Scalar) and node.is_null and not wants_null(node, field.annotation)
 
 
-def _free(node: Node) -> Any:
+def _free(node: Node, path: str) -> Any:
     if isinstance(node, Scalar):
         return node.value
     if isinstance(node, Sequence):
-        return [_free(item) for item in node.items]
-    values = {key: _free(entry.node) for key, entry in node.entries.items()}
+        return [_free(item, f"{path}[{place}]") for place, item in enumerate(node.items)]
+    values = {key: _free(entry.node, _join(path, key)) for key, entry in node.entries.items()}
     section = FreeSection(**values)
-    section._node = node
+    section._node, section._path = node, path
     section._empty = {k for k, e in node.entries.items() if isinstance(e.node, Scalar) and e.node.is_empty}
     return section
 

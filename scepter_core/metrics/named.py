@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib
+import inspect
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -146,8 +147,7 @@ class NamedMetrics:
             if not missing:
                 # Without their graph: a metric that keeps what it is given would keep every step's.
                 values = [value.detach() if isinstance(value, torch.Tensor) else value for value in values]
-                with torch.no_grad():
-                    slot.metrics[mode].update(*values)
+                self._feed(slot, mode, values)
                 slot.updates[mode] += 1
             elif mode == "train" and slot.section.modes is None:
                 slot.given_up = True
@@ -160,6 +160,17 @@ class NamedMetrics:
                     f"METRICS {slot.section.name}: {mode} has no {', '.join(missing)}; "
                     f"outputs and batch hold: {', '.join(there) or 'nothing'}"
                 )
+
+    def _feed(self, slot: _Slot, mode: str, values: Sequence[Any]) -> None:
+        try:
+            with torch.no_grad():
+                slot.metrics[mode].update(*values)
+        except Exception as error:  # of torchmetrics or a metric of the user's, over values that are none for it
+            given = ", ".join(f"{key} ({_kind(value)})" for key, value in zip(slot.section.keys, values, strict=True))
+            raise RunError(
+                f"METRICS {slot.section.name} cannot take what {mode} gives it: {type(error).__name__}: {error}\n"
+                f"    given: {given}"
+            ) from error
 
     def compute(self, mode: str, gather: Gather = alone) -> dict[str, float]:
         """The metrics of the epoch of `mode`, by name; those that saw no batch are left out.
@@ -216,11 +227,29 @@ class NamedMetrics:
 
 
 def _build(section: MetricKeys, path: str, logger: Any) -> Any:
-    """The metric; a value that its class refuses, and a package that it lacks, are the configuration's."""
+    """The metric, whose `update` takes as many values as KEYS names."""
+    metric = METRICS.build(section, logger=logger)
+    signature = inspect.signature(metric.update)
     try:
-        return METRICS.build(section, logger=logger)
-    except (ValueError, ImportError) as error:
-        raise ConfigError([Problem(f"{section.name} cannot be built: {error}", path=path)]) from error
+        signature.bind(*section.keys)
+    except TypeError:
+        raise ConfigError(
+            [
+                Problem(
+                    f"{section.name} takes other values than these",
+                    path=f"{path}.KEYS",
+                    expected=f"names for {', '.join(signature.parameters) or 'nothing'}",
+                )
+            ]
+        ) from None
+    return metric
+
+
+def _kind(value: Any) -> str:
+    """The type of a value, of a tensor with its shape."""
+    if isinstance(value, torch.Tensor):
+        return f"{str(value.dtype).removeprefix('torch.')} of shape {list(value.shape)}"
+    return type(value).__name__
 
 
 def _numbers(name: str, value: Any) -> dict[str, float]:

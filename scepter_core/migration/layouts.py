@@ -80,10 +80,12 @@ def _ours(state: Mapping[str, Any], path: str) -> Found:
 def _by_epochs(state: Mapping[str, Any], path: str) -> Found:
     """TrainValSolver's. `epoch` is the epoch of the save, from 1, and `total_iters` the iterations by mode.
 
+    One number instead is those of training.
     A file that was saved by steps has the step in its name, and the one before in it: its epoch is not done.
     """
     epoch = _count(state.get("epoch"), "epoch", path)
-    step = _count(_mapping(state["total_iters"]).get("train"), "total_iters", path)
+    iters = state["total_iters"]
+    step = _count(iters.get("train") if isinstance(iters, Mapping) else iters, "total_iters", path)
     cut = epoch > 0 and _step_in_name(path) == step + 1
     used = {"state_dict", "epoch", "total_iters", "checkpoint"}
     return Found(

@@ -12,11 +12,13 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
 from scepter_core.config import keywords
-from scepter_core.errors import ConfigError, Problem, did_you_mean
+from scepter_core.config.section import keys_of
+from scepter_core.errors import ConfigError, Problem
 from scepter_core.registry import LR_SCHEDULERS, OPTIMIZERS
 from scepter_core.sections import OptimizerKeys, ParamGroupConfig, SchedulerKeys
 
-_RENAMED = {"LEARNING_RATE": "lr"}
+_PATH = "SOLVER.OPTIMIZER"
+_KEYS = {"lr": "LEARNING_RATE"}  # other keys are the parameter in upper case
 # What torch has for tensors that are spread over processes: a fused form of these only, and these not at all.
 _FUSED_OVER_PARTS, _NOT_OVER_PARTS = ("Adam", "AdamW"), ("Adafactor", "Rprop")
 
@@ -39,30 +41,26 @@ def build_optimizer(section: OptimizerKeys, model: nn.Module) -> Optimizer:
     if fused == "auto" and _may_fuse(section, arguments, model):
         try:
             return _construct(section, groups, arguments | {"fused": True})
-        except RuntimeError:  # the class has a fused form, and not for these parameters
-            pass
+        except ConfigError as error:
+            if not isinstance(error.__cause__, RuntimeError):
+                raise
+            # The class has a fused form, and not for these parameters.
     if fused not in (None, "auto"):
         arguments["fused"] = fused
     return _construct(section, groups, arguments)
 
 
 def _construct(section: OptimizerKeys, groups: list[dict[str, Any]], arguments: dict[str, Any]) -> Optimizer:
-    fresh = [dict(group) for group in groups]  # the constructor writes its defaults into them
     kind: Any = OPTIMIZERS.get(section.name)
-    optimizer: Optimizer = _accepted(kind, "SOLVER.OPTIMIZER", fresh, **arguments)
-    unknown = [
-        Problem(
-            "the optimizer has no such option",
-            path=f"SOLVER.OPTIMIZER.PARAM_GROUPS[{number}].{name.upper()}",
-            hint=did_you_mean(name, optimizer.defaults),
-        )
-        for number, entry in enumerate(section.param_groups)
-        for name in _overrides(entry)
-        if name not in optimizer.defaults
-    ]
-    if unknown:
-        raise ConfigError(unknown)
-    return optimizer
+    entries = groups[len(groups) - len(section.param_groups) :]
+    for number, entry in enumerate(entries):  # torch looks at the value of an option only where it is the default
+        options = {name: value for name, value in entry.items() if name != "params"}
+        _accepted(kind, f"{_PATH}.PARAM_GROUPS[{number}]", _fresh(groups), **arguments | options)
+    return _accepted(kind, _PATH, _fresh(groups), **arguments)  # type: ignore[no-any-return]
+
+
+def _fresh(groups: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [dict(group) for group in groups]  # the constructor writes its defaults into them
 
 
 def _may_fuse(section: OptimizerKeys, arguments: dict[str, Any], model: nn.Module) -> bool:
@@ -87,14 +85,14 @@ def _refuse_for_parts(section: OptimizerKeys) -> None:
         path, found, expected = "FUSED", "true", f"auto or false; or one of {', '.join(_FUSED_OVER_PARTS)}"
     if path:
         what = f"torch has no such {section.name} for parameters that are divided among processes"
-        raise ConfigError([Problem(what, path=f"SOLVER.OPTIMIZER.{path}", found=found, expected=expected)])
+        raise ConfigError([Problem(what, path=f"{_PATH}.{path}", found=found, expected=expected)])
 
 
 def _group_parameters(section: OptimizerKeys, model: nn.Module) -> list[dict[str, Any]]:
     named = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     if not named:
         raise ConfigError(
-            [Problem("the model has no parameter that takes a gradient", path="SOLVER.OPTIMIZER")]
+            [Problem("the model has no parameter that takes a gradient", path=_PATH)]
         )
     problems: list[Problem] = []
     groups: list[dict[str, Any]] = []
@@ -111,16 +109,24 @@ def _group_parameters(section: OptimizerKeys, model: nn.Module) -> list[dict[str
                     expected="a shell pattern of names such as " + ", ".join(list(left or named)[:5]),
                 )
             )
-        groups.append({"params": [left.pop(name) for name in taken], **_overrides(entry)})
+        groups.append({"params": [left.pop(name) for name in taken], **_options(section, number, entry, problems)})
     if problems:
         raise ConfigError(problems)
     return [{"params": list(left.values())}, *groups] if left else groups
 
 
-def _overrides(entry: ParamGroupConfig) -> dict[str, Any]:
-    own = {"LEARNING_RATE": entry.learning_rate} if entry.learning_rate is not None else {}
-    extra = {key: value for key, value in (entry.model_extra or {}).items() if value is not None}
-    return {_RENAMED.get(key, key.lower()): value for key, value in {**own, **extra}.items()}
+def _options(section: OptimizerKeys, number: int, entry: ParamGroupConfig, problems: list[Problem]) -> dict[str, Any]:
+    """The options of the optimizer that an entry of PARAM_GROUPS has of its own, typed as the optimizer's are."""
+    ours = {key: section[key] for key, field in keys_of(type(section)).items() if field in section.model_fields_set}
+    own = {"LEARNING_RATE": entry.learning_rate, **(entry.model_extra or {})}
+    given = {key: value for key, value in own.items() if value is not None}
+    together = {**ours, **given, "NAME": section.name, "PARAM_GROUPS": []}
+    try:
+        checked = OPTIMIZERS.validate(together, path=f"{_PATH}.PARAM_GROUPS[{number}]")
+    except ConfigError as error:
+        problems.extend(error.problems)
+        return {}
+    return {name: value for name, value in keywords(checked).items() if _KEYS.get(name, name.upper()) in given}
 
 
 def build_scheduler(section: SchedulerKeys, optimizer: Optimizer, *, planned_updates: int) -> LRScheduler:
@@ -185,8 +191,8 @@ def _stretches(milestones: list[int] | None, length: int, parts: int) -> list[in
 
 
 def _accepted(kind: Any, path: str, *args: Any, **arguments: Any) -> Any:
-    """What `kind` makes of the arguments; its ValueError is the configuration's."""
+    """What `kind` makes of the arguments; a value that it refuses is the configuration's error."""
     try:
         return kind(*args, **arguments)
-    except ValueError as error:
+    except (ValueError, RuntimeError) as error:
         raise ConfigError([Problem(f"{kind.__name__} refuses a value: {error}", path=path)]) from error

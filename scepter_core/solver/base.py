@@ -6,6 +6,7 @@ hooks' business. How the parts are built stands in `setup`, what a checkpoint ho
 
 from __future__ import annotations
 
+import inspect
 import signal
 import sys
 import time
@@ -461,7 +462,23 @@ class BaseSolver(SolverSetup, ABC):
                 "entries of a batch by name: let the data set return a dict"
             )
         with self._autocast():
-            return _as_dict(self.model(**batch_data))
+            try:
+                return _as_dict(self.model(**batch_data))
+            except TypeError as error:
+                self._say_what_the_model_takes(batch_data, error)
+                raise
+
+    def _say_what_the_model_takes(self, batch: Mapping[str, Any], error: TypeError) -> None:
+        """Raise a RunError where the batch's entries are not the parameters of the model's forward."""
+        signature = inspect.signature(self.model.forward)
+        try:
+            signature.bind(**batch)
+        except TypeError as mismatch:
+            raise RunError(
+                f"the model's forward and the {self.mode} data do not fit: {mismatch}\n"
+                f"    forward takes: {', '.join(signature.parameters) or 'nothing'}\n"
+                f"    a batch holds: {', '.join(map(str, batch)) or 'nothing'}"
+            ) from error
 
     def _autocast(self) -> AbstractContextManager[Any]:
         kind = _PRECISIONS.get(str(self.cfg.train_precision))

@@ -144,6 +144,10 @@ class SolverSetup(SolverPosition):
                     )
                 ]
             )
+        if not any(self.has(mode) for mode in MODES):
+            only = f" and MODE is {self.cfg.mode}" if self.cfg.mode else ""
+            given = [f"{mode.upper()}_DATA" for mode in MODES if getattr(self.cfg, f"{mode}_data") is not None]
+            self.logger.warning("nothing to run: of the data there is %s%s", ", ".join(given) or "none", only)
         if not self.has("train"):
             return
         roles = {hook.role for hook in self.hooks_dict["train"]}

@@ -174,8 +174,8 @@ def test_an_argument_that_the_event_lacks_is_refused():
         def after_iter(self, solver, batch): ...
 
     text = refusal(Odd)
-    assert "Odd (test_bus_events.py) in TRAIN_HOOKS" in text
-    assert "Argument(s) {'batch'} are declared in the hookimpl but can not be found in the hookspec" in text
+    assert text.startswith("Odd (test_bus_events.py) in TRAIN_HOOKS: after_iter: the event gives no batch\n")
+    assert text.endswith("it gives solver")
 
 
 def test_a_yield_without_the_mark_and_the_mark_without_a_yield_are_refused():

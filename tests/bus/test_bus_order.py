@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from scepter_core.bus import EventBus, Hook, hookimpl
+from scepter_core.errors import ConfigError
 from scepter_core.sections import HookConfig
 
 EVENTS = [
@@ -328,3 +329,15 @@ def test_priority_is_the_given_one_else_the_default_of_the_config_zero_included(
     assert make(Late, 0).priority == 0
     assert make(Hook).priority == 0
     assert make(Late, name="Other").name == "Other"
+
+
+def test_a_priority_that_is_no_number_is_refused():
+    class Vague(Hook):
+        def __init__(self, cfg, logger=None):
+            super().__init__(cfg, logger=logger)
+            self.priority = cfg.get("PRIORITIES")
+
+    bus = EventBus()
+    bus.register(make(Vague), "train")
+    with pytest.raises(ConfigError, match=r"Vague \(test_bus_order\.py\): its priority is no number\n    found:    None"):
+        bus.freeze()

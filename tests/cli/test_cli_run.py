@@ -38,7 +38,7 @@ def test_a_run_and_what_follows_it(project):
     again = project.scepter("run", "cfg.yaml", SAVES)
     assert (again.status, again.out) == (2, "")
     assert again.err == (
-        "SOLVER.WORK_DIR: ./run holds the checkpoints of an earlier run, and a new one would mix with them\n"
+        "cfg.yaml:5:13: SOLVER.WORK_DIR: ./run holds the checkpoints of an earlier run, and a new one would mix with them\n"
         "    hint:     --resume auto goes on from the newest; --overwrite removes the earlier run; "
         "or set another SOLVER.WORK_DIR\n"
     )
@@ -192,3 +192,47 @@ def test_what_a_hook_prints_to_the_terminal_goes_through(project):
     done = project.scepter("run", "cfg.yaml", "-p", "loud.py", "SOLVER.MAX_EPOCHS=1")
     assert done.status == 0
     assert done.out.startswith("hello from loud\n")
+
+
+PICKY = """
+import torch
+from scepter_core import MODELS
+
+@MODELS.register_class()
+class Picky(torch.nn.Module):
+    def __init__(self, width: int, heads: int = 2):
+        if width % heads:
+            raise ValueError(f"{heads} heads cannot share {width}")
+        raise KeyError("no such thing")
+"""
+
+
+def test_what_turns_out_wrong_while_building_is_said_at_its_place(project):
+    project.write("picky.py", PICKY)
+    project.write("picky.yaml", "_BASE: cfg.yaml\nSOLVER:\n  MODEL: {NAME: Picky, WIDTH: 3}\n  OPTIMIZER: {MOMENTUM: -1}\n")
+    refused = project.scepter("run", "picky.yaml", "-p", "picky.py")
+    assert (refused.status, refused.err) == (
+        2,
+        "picky.yaml:3:10: SOLVER.MODEL: Picky cannot be built: 2 heads cannot share 3\n"
+        f"    hint:     raised in {project.folder}/picky.py, line 9 (all of the traceback: SCEPTER_TRACEBACK=1)\n",
+    )
+    shown = project.scepter("run", "picky.yaml", "-p", "picky.py", SCEPTER_TRACEBACK="1")
+    assert shown.err.startswith("Traceback ")
+    assert shown.err.endswith(refused.err)
+    assert "ValueError: 2 heads cannot share 3\n" in shown.err
+    option = project.scepter("run", "picky.yaml", "SOLVER.MODEL={NAME: Line}", "-p", "picky.py", "--fast-dev-run")
+    assert (option.status, option.err) == (
+        2,
+        "picky.yaml:4:14: SOLVER.OPTIMIZER: SGD refuses a value: Invalid momentum value: -1.0\n",
+    )
+
+
+def test_a_value_of_the_command_is_not_said_to_stand_in_the_file(project):
+    project.write("from.yaml", "_BASE: cfg.yaml\nSOLVER: {RESUME_FROM: a.pth}\n")
+    done = project.scepter("run", "from.yaml", "--resume", "b.pth")
+    assert done.err.startswith("SOLVER.RESUME_FROM: no hook of the run loads checkpoints\n    found:    b.pth\n")
+
+
+def test_a_run_without_anything_to_run_says_so(project):
+    done = project.scepter("run", "cfg.yaml", "SOLVER.MODE=test")
+    assert (done.status, "WARNING nothing to run: of the data there is TRAIN_DATA" in done.out) == (0, True)

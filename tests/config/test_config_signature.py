@@ -221,8 +221,10 @@ class TestKeywords:
         assert (built["f"](9), built["c"].__name__, built["many"][1](0)) == (3.0, "OrderedDict", 1.0)
         with pytest.raises(ConfigError, match="must be the name of a function or class as module:attribute"):
             section(thing, {"F": "sqrt"})
-        with pytest.raises(ConfigError, match="cannot import math:nothing"):
-            keywords(section(thing, {"F": "math:nothing"}))
+        with pytest.raises(ConfigError, match=r"IT\.F: cannot import math:nothing"):
+            section(thing, {"F": "math:nothing"})
+        with pytest.raises(ConfigError, match=r"IT\.MANY\[1\]: cannot import nowhere:f"):
+            section(thing, {"F": "math:sin", "MANY": ["math:sin", "nowhere:f"]})
 
     def test_kwargs_are_no_keys(self) -> None:
         def thing(a: int = 1, *args: int, **kwargs: Any) -> None: ...

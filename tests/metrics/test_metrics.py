@@ -58,7 +58,7 @@ def test_accuracy_of_several_k():
 
 @pytest.mark.parametrize("topk", [0, -1, []])
 def test_topk_is_at_least_one(topk):
-    with pytest.raises(ValueError, match="TOPK must be >= 1"):
+    with pytest.raises(ConfigError, match="TOPK must be >= 1"):
         METRICS.build({**ACCURACY, "TOPK": topk})
 
 
@@ -190,3 +190,21 @@ def test_a_result_that_is_no_number_is_left_out_and_said_once(configure, capsys)
     assert set(solver.epoch_outputs["eval"]) == {"loss", "acc"}
     said = "METRICS MulticlassROC: multiclass_roc is a tuple and no number: it is left out"
     assert capsys.readouterr().out.count(said) == 1
+
+
+def test_keys_that_the_metric_has_no_place_for_are_a_config_error(configure):
+    wrong = {"NAME": "MeanSquaredError", "KEYS": ["mean"]}
+    with pytest.raises(ConfigError) as caught:
+        run(configure(METRICS=[wrong]))
+    (problem,) = caught.value.problems
+    assert (problem.path, problem.expected) == ("SOLVER.METRICS[0].KEYS", "names for preds, target")
+
+
+def test_values_that_the_metric_cannot_take_are_named_with_their_shapes(configure):
+    wrong = {"NAME": "MulticlassAccuracy", "NUM_CLASSES": 3, "KEYS": ["x", "mean"]}
+    with pytest.raises(RunError) as caught:
+        run(configure(METRICS=[wrong]))
+    assert str(caught.value) == (
+        "METRICS MulticlassAccuracy cannot take what train gives it: IndexError: tuple index out of range\n"
+        "    given: x (float32 of shape [1]), mean (float32 of shape [])"
+    )

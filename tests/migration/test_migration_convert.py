@@ -142,6 +142,11 @@ def test_a_file_of_a_step_counts_the_step_that_its_name_has(plain_run, convert, 
     assert "begins anew" not in said
 
 
+def test_iterations_as_one_number_are_the_training_steps(plain_run, convert, tmp_path):
+    state, _ = _converted({**plain_run(*SGD).train(2).by_epochs(), "total_iters": 6}, tmp_path / "a.pth", convert)
+    assert (state["epoch"], state["total_iter"]["train"]) == (2, 6)
+
+
 @pytest.mark.parametrize(
     ("name", "step"), [("ldm_step-40.pth", 40), ("a-b-7.pth", 7), ("epoch-00003.pth", 0), ("x.pth", 0)]
 )

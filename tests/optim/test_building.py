@@ -61,8 +61,23 @@ def test_an_option_that_the_optimizer_lacks_is_refused():
     (problem,) = caught.value.problems
     assert (problem.path, problem.hint) == (
         "SOLVER.OPTIMIZER.PARAM_GROUPS[0].WEIGHT_DECAYS",
-        "did you mean weight_decay?",
+        "did you mean WEIGHT_DECAY?",
     )
+
+
+@pytest.mark.parametrize(
+    ("entry", "path", "message"),
+    [
+        ({"WEIGHT_DECAY": "much"}, ".WEIGHT_DECAY", "must be a number"),
+        ({"MOMENTUM": True}, ".MOMENTUM", "must be a number"),
+        ({"WEIGHT_DECAY": -1}, "", "SGD refuses a value: Invalid weight_decay value: -1.0"),
+    ],
+)
+def test_the_options_of_a_group_are_checked_as_the_optimizers_own(entry, path, message):
+    with pytest.raises(ConfigError) as caught:
+        _build(PARAM_GROUPS=[{"PATTERN": "*.bias", **entry}])
+    (problem,) = caught.value.problems
+    assert (problem.path, problem.message) == (f"SOLVER.OPTIMIZER.PARAM_GROUPS[0]{path}", message)
 
 
 @pytest.mark.parametrize(("fused", "expected"), [("auto", True), (True, True), (False, False), (None, None)])
@@ -105,3 +120,8 @@ def test_every_optimizer_of_torch_trains_or_says_why_it_cannot(configure, name):
 def test_a_value_that_torch_refuses_is_a_config_error():
     with pytest.raises(ConfigError, match=r"SOLVER\.OPTIMIZER: SGD refuses a value: Invalid momentum value: -1"):
         _build(MOMENTUM=-1)
+
+
+def test_what_torch_refuses_by_another_error_is_a_config_error_too():
+    with pytest.raises(ConfigError, match="SGD refuses a value: `fused` and `foreach` cannot be `True` together"):
+        _build(FUSED=True, FOREACH=True)

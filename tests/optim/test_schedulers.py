@@ -106,3 +106,18 @@ def test_a_lambda_is_named_by_its_module_and_never_a_number(configure):
         run(configure(LR_SCHEDULER={"NAME": "LambdaLR", "LR_LAMBDA": 0.1}))
     with pytest.raises(ConfigError, match="cannot import math:cosine"):
         run(configure(LR_SCHEDULER={"NAME": "LambdaLR", "LR_LAMBDA": "math:cosine"}))
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"NAME": "StepLR", "STEP_SIZE": 0}, "STEP_SIZE: must be >= 1"),
+        ({"NAME": "CosineAnnealingLR", "T_MAX": -3}, "T_MAX: must be >= 1"),
+        ({"NAME": "LinearLR", "TOTAL_ITERS": 0}, "TOTAL_ITERS: must be >= 1"),
+        ({"NAME": "CyclicLR", "BASE_LR": 0.1, "MAX_LR": 1.0, "STEP_SIZE_UP": 0}, "STEP_SIZE_UP: must be >= 1"),
+        ({"NAME": "MultiStepLR", "MILESTONES": 5}, "MILESTONES: must be a list of integers"),
+    ],
+)
+def test_counts_that_torch_divides_by_and_lists_that_it_reads_are_checked_first(configure, keys, message):
+    with pytest.raises(ConfigError, match=rf"SOLVER\.LR_SCHEDULER\.{message}"):
+        run(configure(LR_SCHEDULER=keys, TRAIN_HOOKS=[{"NAME": "BackwardHook"}, {"NAME": "LrHook", "WARMUP_FUNC": None}]))

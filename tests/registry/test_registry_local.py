@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from scepter_core import Hook, discovery
+from scepter_core import Hook, discovery, load_config
 from scepter_core.discovery import forget_local, import_local
 from scepter_core.errors import ConfigError
 from scepter_core.registry import (
@@ -394,6 +394,26 @@ def test_a_failing_constructor_is_named():
     assert caught.value.__notes__ == [f"while building Fragile ({__name__}.{Model.__qualname__})"]
 
 
+def test_a_constructor_that_refuses_its_values_is_a_config_error():
+    models = Registry("models")
+
+    @models.register_class("Picky")
+    class Model:
+        def __init__(self, width: int = 0):
+            if width % 2:
+                raise ValueError(f"{width} is odd")
+            if width > 7:
+                raise AssertionError(f"{width} is too wide")  # as an assert does
+
+    for width, said in ((3, "3 is odd"), (8, "8 is too wide")):
+        with pytest.raises(ConfigError) as caught:
+            models.build({"NAME": "Picky", "WIDTH": width})
+        (problem,) = caught.value.problems
+        assert problem.message == f"Picky cannot be built: {said}"
+        assert problem.hint.startswith(f"raised in {__file__}, line ")
+        assert type(caught.value.__cause__) in (ValueError, AssertionError)
+
+
 def test_a_provider_answers_last_and_only_when_asked():
     program = """
 import sys
@@ -416,3 +436,24 @@ def test_resolve_gives_models_and_reports_unknown_names():
     }
     assert set(REGISTRIES) == set(discovery.KINDS)
     assert REGISTRIES["solvers"] is SOLVERS
+
+
+def test_a_key_that_a_class_written_for_scepter_reads_and_nobody_wrote(tmp_path: Path):
+    write(
+        tmp_path / "old_net.py",
+        "from scepter_core import MODELS\n\n"
+        "@MODELS.register_class()\nclass OldNet:\n    def __init__(self, cfg, logger=None):\n"
+        "        self.pooled = hasattr(cfg, 'POOL')\n        self.width = cfg.BACKBONES[0].WIDTH\n",
+    )
+    write(
+        tmp_path / "cfg.yaml",
+        "PLUGINS: [./old_net.py]\nSOLVER:\n  NAME: TrainValSolver\n  WORK_DIR: run\n"
+        "  MODEL: {NAME: OldNet, BACKBONES: [{NAME: Res, WIDHT: 3}]}\n",
+    )
+    section = load_config(tmp_path / "cfg.yaml").SOLVER.MODEL
+    with pytest.raises(ConfigError) as caught:
+        MODELS.build(section)
+    assert str(caught.value) == (
+        f"{tmp_path}/cfg.yaml:5:37: SOLVER.MODEL.BACKBONES[0].WIDTH: OldNet reads this key, and it is not there\n"
+        "    hint:     did you mean WIDHT?"
+    )

@@ -231,3 +231,13 @@ def test_probes_of_model_and_solver_last_one_step(configure):
     data = {"NAME": "Floats", "VALUES": [1, 2, 3], "SHUFFLE": False}
     run(configure(MODEL={"NAME": "ProbingNet"}, TRAIN_DATA=data, MAX_EPOCHS=1, TRAIN_HOOKS=[{"NAME": "ProbeReader"}]))
     assert seen == [{"x": 1.0, "who": "model"}, {}, {"who": "solver"}, {"x": 3.0, "who": "model"}]
+
+
+def test_entries_that_forward_has_no_parameter_for_are_named(configure):
+    rows = {"NAME": "Rows", "BATCH_SIZE": 4}  # of x and y
+    with pytest.raises(RunError) as caught:
+        run(configure(TRAIN_DATA=rows))
+    assert str(caught.value) == (
+        "the model's forward and the train data do not fit: got an unexpected keyword argument 'y'\n"
+        "    forward takes: x\n    a batch holds: x, y"
+    )
