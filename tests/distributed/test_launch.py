@@ -59,7 +59,7 @@ def test_what_only_a_run_can_find_is_told_once(many: Many) -> None:
     done = many.run("run", "ENV.STRATEGY=single", nproc=2)
     assert done.status == 2
     assert done.err == (
-        "ENV.STRATEGY: each of the 2 processes would train a model of its own\n"
+        'override "ENV.STRATEGY=single": ENV.STRATEGY: each of the 2 processes would train a model of its own\n'
         "    found:    single\n    expected: ddp, fsdp or auto\n"
     )
     many.run("run", "SOLVER.MAX_EPOCHS=1", nproc=2)

@@ -49,7 +49,7 @@ def test_optimizers_without_a_fused_form_for_parts(many: Many) -> None:
 def test_optimizers_that_torch_does_not_have_for_parts(many: Many, section: str, key: str) -> None:
     done = many.run("run", f"SOLVER.OPTIMIZER={section}", "ENV.STRATEGY=fsdp", nproc=2)
     assert done.status == 2
-    assert done.err.startswith(f"SOLVER.OPTIMIZER.{key}: torch has no such ")
+    assert done.err.startswith(f'override "SOLVER.OPTIMIZER={section}": SOLVER.OPTIMIZER.{key}: torch has no such ')
     assert "for parameters that are divided among processes\n" in done.err
 
 
@@ -57,7 +57,7 @@ def test_a_parameter_without_axes_is_named(many: Many) -> None:
     done = many.run("run", ODD % "SCALAR", "ENV.STRATEGY=fsdp", nproc=2)
     assert done.status == 2
     assert done.err == (
-        "ENV.STRATEGY: a parameter without axes cannot be divided: scale\n"
+        'override "ENV.STRATEGY=fsdp": ENV.STRATEGY: a parameter without axes cannot be divided: scale\n'
         "    found:    fsdp\n"
         "    expected: ddp, or a model that gives such parameters the shape [1]\n"
     )
