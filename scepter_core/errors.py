@@ -104,7 +104,15 @@ class RunError(ScepterError):
 
 
 class FailedElsewhere(ScepterError):
-    """Another process of the run failed, and says why."""
+    """Another process of the run failed, and says why; or the run is over, and the launcher began it anew.
+
+    Args:
+        exit_status: that of this process.
+    """
+
+    def __init__(self, exit_status: int = 1) -> None:
+        self.exit_status = exit_status
+        super().__init__("another process of the run failed")
 
 
 class Stopped(ScepterError):

@@ -118,6 +118,7 @@ def _make_room(settings: Any, work_dir: str, files: FileSystem, overwrite: bool)
     """WORK_DIR for a run: one that can be written to, and where no other run's checkpoints are in the way."""
     _refuse_where_nothing_can_be_written(work_dir, files)
     if settings.trains:
+        _refuse_to_restart_from_another_branch(settings.resume_from, work_dir, files)
         if overwrite:
             _refuse_to_remove_what_is_resumed(work_dir, settings.resume_from)
             _remove_earlier_run(work_dir, settings.log_file, files)
@@ -213,6 +214,24 @@ def refuse_to_overwrite(work_dir: str, files: FileSystem | None = None) -> None:
                     path="SOLVER.WORK_DIR",
                     hint="--resume auto goes on from the newest; --overwrite removes the earlier run; or set another "
                     "SOLVER.WORK_DIR",
+                )
+            ]
+        )
+
+
+def _refuse_to_restart_from_another_branch(resume_from: str | None, work_dir: str, files: FileSystem) -> None:
+    """After a failure, `--max-restarts` goes on from WORK_DIR's newest checkpoint: it must be one of this run's."""
+    if resume_from in (None, "auto") or os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0") == "0":
+        return
+    newest = find_checkpoint(work_dir, "auto", _log.warning, files)
+    if newest not in (None, files.absolute(str(resume_from))):
+        raise ConfigError(
+            [
+                Problem(
+                    f"after a failure the run would go on from {newest}, which is newer and not of this run",
+                    path="SOLVER.RESUME_FROM",
+                    found=resume_from,
+                    hint="set another SOLVER.WORK_DIR, or leave out --max-restarts",
                 )
             ]
         )

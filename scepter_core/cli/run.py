@@ -217,9 +217,11 @@ def _run(what: _What) -> int:
 
 def _end(loaded: RunConfig, error: Exception) -> int:
     """Say what ended the run, once however many processes there are, and return the exit status."""
-    from scepter_core.distributed import place_of, say_told
+    from scepter_core.distributed import place_of, say_over, say_told
     from scepter_core.errors import ConfigError, FailedElsewhere, ScepterError, Stopped
 
+    if isinstance(error, ConfigError | Stopped):
+        say_over(error.exit_status)
     if not isinstance(error, ConfigError | FailedElsewhere):  # a configuration error starts nothing, and logs nothing
         _log_the_end(loaded, error)
     if _Screen.reader_is_gone:

@@ -8,6 +8,7 @@ from scepter_core.distributed.processes import (
     join,
     leave,
     place_of,
+    say_over,
     say_told,
 )
 from scepter_core.distributed.strategies import Strategy, find_strategy, make_strategy, strategy_names
@@ -25,6 +26,7 @@ __all__ = [
     "leave",
     "make_strategy",
     "place_of",
+    "say_over",
     "say_told",
     "strategy_names",
 ]

@@ -19,10 +19,11 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
-from scepter_core.errors import ConfigError, Problem, RunError
+from scepter_core.errors import ConfigError, FailedElsewhere, Problem, RunError
 
 _T = TypeVar("_T")
 TOLD = "told"  # in the store: the first failure was shown
+_OVER = "scepter/over"  # in the launcher's store: the exit status of a run that must not be begun anew
 _START = "start the processes by --nproc, torchrun or srun; or unset the variables of a launcher"
 _PORTS = (20000, 30000)  # where a step of srun finds its port by the number of its job
 
@@ -114,6 +115,7 @@ class Processes:
         self.place = place or Place()
         self.rank, self.world_size = self.place.rank, self.place.world_size
         self.store = store
+        self.launchers_store: Store | None = None  # which outlasts a restart
 
     @property
     def writes(self) -> bool:
@@ -157,6 +159,7 @@ def join(backend: str = "auto", device: torch.device | None = None, timeout: flo
 
     Raises:
         ConfigError: the address is in use, or not to be reached; or the backend is not for this device.
+        FailedElsewhere: `say_over` was called, and the launcher began the processes anew all the same.
     """
     global _JOINED
     if _JOINED is not None:
@@ -175,6 +178,8 @@ def join(backend: str = "auto", device: torch.device | None = None, timeout: flo
     except (dist.DistNetworkError, dist.DistStoreError, ValueError) as error:
         raise ConfigError([_unreachable(error)]) from error
     store.set_timeout(limit)
+    if place.restarts and store.check([_OVER]):
+        raise FailedElsewhere(int(store.get(_OVER)))
     dist.init_process_group(
         chosen,
         store=PrefixStore(f"scepter/{place.restarts}", store),
@@ -184,6 +189,7 @@ def join(backend: str = "auto", device: torch.device | None = None, timeout: flo
         device_id=device if on_cuda and "nccl" in chosen else None,
     )
     _JOINED = Processes(place, PrefixStore(f"scepter/{place.restarts}/run", store))
+    _JOINED.launchers_store = store
     return _JOINED
 
 
@@ -227,6 +233,13 @@ def say_told() -> None:
     if _JOINED is not None and _JOINED.store is not None:
         with suppress(dist.DistError, RuntimeError):
             _JOINED.store.set(TOLD, "")
+
+
+def say_over(exit_status: int) -> None:
+    """The run ends for good: by a signal, or an error that another start would meet again."""
+    if _JOINED is not None and _JOINED.launchers_store is not None:
+        with suppress(dist.DistError, RuntimeError):
+            _JOINED.launchers_store.set(_OVER, str(exit_status))
 
 
 def is_lost_connection(error: BaseException) -> bool:

@@ -285,7 +285,7 @@ def _changed_processes(solver: BaseSolver, saved: Mapping[str, Any]) -> list[str
     goes_on = "it goes on with the next sample"
     if done and not is_counted:  # several workers of a stream, a sampler that divides by itself
         goes_on = "in this epoch some samples can be read twice and others not at all"
-    return [f"the run had {before} processes, and has {solver.world_size} now: {goes_on}"]
+    return [f"the run had {before} {'process' if before == 1 else 'processes'}, and has {solver.world_size} now: {goes_on}"]
 
 
 def _processes(saved: Mapping[str, Any]) -> int:

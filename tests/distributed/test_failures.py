@@ -59,6 +59,27 @@ def test_after_a_restart_the_run_ends_as_if_nothing_had_been(many: Many, strateg
     assert calm.rows == done.rows
 
 
+def test_a_restart_never_goes_on_from_another_run(many: Many) -> None:
+    many.run("run", hooks=EPOCHS)  # leaves 10, 20 and last
+    back = ("--max-restarts", "1", "--resume", f"{many.folder}/run/checkpoints/ldm_step-10.pth")
+    done = many.run("run", *back, nproc=2)
+    assert done.status == 2
+    assert done.err.startswith(f"SOLVER.RESUME_FROM: after a failure the run would go on from {many.folder}/run/checkpoints/ldm_")
+    done = many.run("other", *back, nproc=2)
+    assert done.status == 0, done.err
+
+
+def test_what_is_over_is_not_begun_anew(many: Many) -> None:
+    restarts = ("--max-restarts", "2")
+    done = many.run("run", *restarts, "SOLVER.MAX_EPOCHS=8", hooks=f"{{NAME: Told}}, {_trouble('term')}", nproc=2)
+    assert (done.status, done.err) == (143, "stopped by SIGTERM\n")
+    assert done.out.count("pids") == 1
+    again = many.run("run", *restarts, "SOLVER.MAX_EPOCHS=8", hooks=EPOCHS, nproc=2)
+    assert again.status == 2
+    assert again.err.count("holds the checkpoints of an earlier run") == 1
+    assert again.out == ""
+
+
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_to_the_launcher_saves_once_and_ends_all(many: Many, signum: int) -> None:
     hooks = f"[{{NAME: BackwardHook}}, {{NAME: Told}}, {EPOCHS}]"

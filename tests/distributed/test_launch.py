@@ -126,6 +126,22 @@ def test_one_launcher_is_enough(many: Many) -> None:
         assert f"--nproc: another launcher (torchrun, srun) has started {number} of this command" in done.err
 
 
+def test_hybrid_takes_machines_of_one_size(many: Many) -> None:
+    """Two machines as torchrun tells of them: one with two processes, the other with one."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    runs = []
+    for rank, (local_rank, local_size) in enumerate([(0, 2), (1, 2), (0, 1)]):
+        place = {"RANK": rank, "WORLD_SIZE": 3, "LOCAL_RANK": local_rank, "LOCAL_WORLD_SIZE": local_size}
+        environment = many.environment(MASTER_ADDR="127.0.0.1", MASTER_PORT=port, **{name: str(n) for name, n in place.items()})
+        command = many.command("run", "ENV.STRATEGY={NAME: fsdp, SHARDING: hybrid}")
+        runs.append(subprocess.Popen(command, cwd=many.folder, env=environment, stderr=subprocess.PIPE, text=True))
+    said = [run.communicate(timeout=60)[1] for run in runs]
+    assert 2 in {run.returncode for run in runs}
+    assert "".join(said).count("ENV.STRATEGY.SHARDING: the machines have different numbers of processes (1, 2)\n") == 1
+
+
 def test_a_trial_run_is_of_one_process(many: Many) -> None:
     done = many.run("run", "--fast-dev-run", nproc=2)
     assert done.status == 2

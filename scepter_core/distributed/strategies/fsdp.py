@@ -59,6 +59,17 @@ class FSDP(Strategy):
 
     def _mesh(self) -> DeviceMesh:
         world, local = self.processes.world_size, self.processes.place.local_world_size
+        if self.cfg.sharding == "hybrid" and len(counts := set(self.processes.gather(local))) > 1:
+            raise ConfigError(
+                [
+                    Problem(
+                        f"the machines have different numbers of processes ({', '.join(map(str, sorted(counts)))})",
+                        path="ENV.STRATEGY.SHARDING",
+                        found="hybrid",
+                        expected="the same number on each machine; or full, or grad_op",
+                    )
+                ]
+            )
         if self.cfg.sharding == "hybrid" and world > local:
             return init_device_mesh(self.device.type, (world // local, local), mesh_dim_names=("replicate", "shard"))
         return init_device_mesh(self.device.type, (world,), mesh_dim_names=("shard",))
