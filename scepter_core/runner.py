@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import sys
 import tempfile
 import threading
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -16,7 +18,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from scepter_core import locations
-from scepter_core.checkpoints import FOLDER, has_checkpoints, read_checkpoint
+from scepter_core.checkpoints import FOLDER, find_checkpoint, has_checkpoints, read_checkpoint
 from scepter_core.config.section import sections
 from scepter_core.errors import ConfigError, FailedElsewhere, Problem, Stopped
 from scepter_core.io import FileSystem, RunFileSystem
@@ -100,7 +102,9 @@ def _together(cfg: RunConfig) -> Iterator[Processes]:
 
     device = choose_device(cfg.env.device, place_of(os.environ))
     processes = join(cfg.env.backend, device, cfg.env.timeout)
-    with Watch(processes, cfg.env.heartbeat_timeout) as watch:
+    with Watch(processes, cfg.env.heartbeat_timeout) as watch, warnings.catch_warnings():
+        if processes.rank > 0 and not sys.warnoptions:
+            warnings.simplefilter("ignore")  # the first process shows the same ones
         try:
             yield processes
         except Stopped:

@@ -27,7 +27,8 @@ _LOOK_EVERY = 1.0  # seconds
 _GRACE = 6.0  # seconds from another process's failure to the end of this one
 _REPORT_WITHIN = 3.0  # seconds in which a process that failed says so, once its connections are gone
 _FIRST_ENDS_WITHIN = 0.7  # seconds from what the first one says to its end
-_FAILED, _STANDS, _BEAT = "failed", "stands", "beat"
+_BEATS_WITHIN = 3.0  # seconds, in which a process that runs is heard of
+_FAILED, _STANDS, _ENDS, _BEAT = "failed", "stands", "ends", "beat"
 
 
 class _Store:
@@ -100,28 +101,61 @@ class Watch:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
         me = str(self.processes.rank)
         try:
-            lost = is_lost_connection(error)
+            lost, timed_out = is_lost_connection(error), _is_timeout(error)
+            began, beats = time.monotonic(), self._beats() if timed_out else {}
+            self._store.set(f"{_ENDS}/{me}", "")
             is_first = not (lost and self._heard_within(_REPORT_WITHIN, _FAILED)) and (
                 self._store.compare_set(_FAILED, "", me).decode() == me
             )
             if is_first:
-                return self._in_words(error) if lost else error
+                return self._in_words(error, beats) if lost else error
             self._heard_within(_GRACE + _REPORT_WITHIN, TOLD)
+            if timed_out:
+                time.sleep(max(0.0, began + _BEATS_WITHIN - time.monotonic()))
+                self._end(self._frozen(beats))
             time.sleep(_FIRST_ENDS_WITHIN)  # the launcher takes the status of the run from who ends first
             return None
         except (dist.DistError, RuntimeError):  # the store is gone, and with it who held it
             return _lost("the process that the others meet at", error)
 
-    def _in_words(self, error: BaseException) -> BaseException:
-        if not re.search("tim(ed|e) ?out", str(error), re.IGNORECASE):
+    def _in_words(self, error: BaseException, beats: dict[int, str]) -> BaseException:
+        if not _is_timeout(error):
             return _lost("another process", error)
         others = [rank for rank in range(self.processes.world_size) if rank != self.processes.rank]
         self._heard_within(_GRACE + 2, *(f"{_STANDS}/{rank}" for rank in others))
         hung = [rank for rank in others if self._store.check([f"{_STANDS}/{rank}"])]
-        if not hung:
+        frozen = self._frozen(beats)
+        if not hung and not frozen:
             return _lost("another process", error)
-        places = "\n".join(self._store.get(f"{_STANDS}/{rank}").decode() for rank in hung)
-        return RunError(f"{', '.join(f'rank {rank}' for rank in hung)} did not come to meet the others. {places}")
+        self._end(frozen)
+        places = [self._store.get(f"{_STANDS}/{rank}").decode() for rank in hung]
+        places += [f"Rank {rank} stands still: it was stopped, or is in code that lets no thread run.\n" for rank in frozen]
+        late = ", ".join(f"rank {rank}" for rank in (*hung, *frozen))
+        return RunError(f"{late} did not come to meet the others. " + "\n".join(places))
+
+    # --- signs of life ---------------------------------------------------------------------------------------------
+
+    def _beats(self) -> dict[int, str]:
+        """The last beat of each of the others."""
+        others = [rank for rank in range(self.processes.world_size) if rank != self.processes.rank]
+        return {rank: self._store.get(f"{_BEAT}/{rank}").decode() for rank in others if self._store.check([f"{_BEAT}/{rank}"])}
+
+    def _frozen(self, beats: dict[int, str]) -> dict[int, str]:
+        """Of `beats`, some seconds old, those of processes that have not run since, nor end by themselves."""
+        now = self._beats()
+        return {
+            rank: beat
+            for rank, beat in beats.items()
+            if now[rank] == beat and not any(self._store.check([f"{sign}/{rank}"]) for sign in (_STANDS, _ENDS))
+        }
+
+    def _end(self, frozen: dict[int, str]) -> None:
+        """Kill those of this machine: the launcher would wait half a minute for each to end by itself."""
+        for beat in frozen.values():
+            _, host, pid = beat.split(" ")
+            if host == socket.gethostname():
+                with contextlib.suppress(OSError):  # it is gone
+                    os.kill(int(pid), signal.SIGKILL)
 
     def _heard_within(self, seconds: float, *names: str) -> bool:
         """Whether all `names` are there within `seconds`."""
@@ -143,12 +177,13 @@ class Watch:
                 os._exit(1)
 
     def _look(self) -> None:
-        beats: dict[int, tuple[bytes, float]] = {}
+        beats: dict[int, tuple[str, float]] = {}
         count = 0
         try:
             while not self._done.wait(_LOOK_EVERY):
                 count += 1
-                self._store.set(f"{_BEAT}/{self.processes.rank}", f"{count} {socket.gethostname()}")
+                beat = f"{count} {socket.gethostname()} {os.getpid()}"
+                self._store.set(f"{_BEAT}/{self.processes.rank}", beat)
                 if self._store.check([_FAILED]):
                     self._end_after_another()
                     return
@@ -168,21 +203,25 @@ class Watch:
             self._heard_within(_GRACE, TOLD)
         os._exit(1)
 
-    def _listen(self, beats: dict[int, tuple[bytes, float]]) -> None:
+    def _listen(self, beats: dict[int, tuple[str, float]]) -> None:
         """The first process hears all the others; they hear it by the store, or not at all."""
         if self.processes.rank != 0:
             return
         now = time.monotonic()
-        for rank in range(1, self.processes.world_size):
-            name = f"{_BEAT}/{rank}"
-            beat = self._store.get(name) if self._store.check([name]) else b""
+        for rank, beat in self._beats().items():
             if beat != beats.get(rank, (None, 0.0))[0]:
                 beats[rank] = (beat, now)
-            elif beat and now - beats[rank][1] > self.heartbeat:
-                host = beat.decode().split(" ", 1)[1]
+            elif now - beats[rank][1] > self.heartbeat:
+                host = beat.split(" ")[1]
+                why = "it stands still" if host == socket.gethostname() else "its machine, or the network, is gone"
                 self._store.compare_set(_FAILED, "", str(self.processes.rank))
-                _say(f"rank {rank} on {host} was not heard of for {self.heartbeat:g} s: its machine, or the network, is gone")
+                _say(f"rank {rank} on {host} was not heard of for {self.heartbeat:g} s: {why}")
+                self._end({rank: beat})
                 os._exit(1)
+
+
+def _is_timeout(error: BaseException) -> bool:
+    return re.search("tim(ed|e) ?out", str(error), re.IGNORECASE) is not None
 
 
 def _lost(whom: str, error: BaseException) -> RunError:

@@ -139,7 +139,8 @@ class Trouble(Hook):
             os._exit(7)
         if cfg.what == "slow":
             time.sleep(0.5)
-        os.kill(os.getpid(), {"kill": signal.SIGKILL, "term": signal.SIGTERM, "save": signal.SIGUSR1}[cfg.what])
+        signals = {"kill": signal.SIGKILL, "term": signal.SIGTERM, "save": signal.SIGUSR1, "stop": signal.SIGSTOP}
+        os.kill(os.getpid(), signals[cfg.what])
 
 
 @HOOKS.register_class()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import subprocess
 import time
 
@@ -24,6 +25,7 @@ def _trouble(what: str) -> str:
         ("kill", "rank 0 of 2 failed:\nlost the connection to another process: it was killed", 1),
         ("exit", "rank 0 of 2 failed:\nlost the connection to another process: it was killed", 1),
         ("hang", "rank 0 of 2 failed:\nrank 1 did not come to meet the others. Rank 1 stands here:\n", 1),
+        ("stop", "rank 0 of 2 failed:\nrank 1 did not come to meet the others. Rank 1 stands still: it was stopped", 1),
     ],
 )
 def test_all_end_and_the_reason_is_told_once(many: Many, what: str, first: str, status: int) -> None:
@@ -38,9 +40,18 @@ def test_all_end_and_the_reason_is_told_once(many: Many, what: str, first: str, 
         "kill": "was killed by SIGKILL\n",
         "exit": "ended with status 7\n",
         "hang": "time.sleep(600)\n",
+        "stop": "code that lets no thread run.\n",
     }[what]
     assert done.err.count(told) == 1
     assert [path.name for path in (done.work_dir / "checkpoints").iterdir()] == ["ldm_step-5.pth"] or what != "raise"
+
+
+def test_a_process_that_stands_still_is_missed(many: Many) -> None:
+    started = time.monotonic()
+    done = many.run("run", "ENV.HEARTBEAT_TIMEOUT=5", hooks=_trouble("stop"), nproc=2)
+    assert time.monotonic() - started < 40
+    assert done.status == 1
+    assert done.err == f"rank 1 on {socket.gethostname()} was not heard of for 5 s: it stands still\n"
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])

@@ -34,7 +34,7 @@ class CheckpointEvents:
 
     @hookspec(scope="run")
     def on_checkpoint(self, solver: BaseSolver, path: str, kind: str) -> None:
-        """A checkpoint file is whole and on the disk.
+        """A checkpoint file is whole and on the disk. Of several processes, only the one that writes emits this.
 
         Args:
             path: the file.
