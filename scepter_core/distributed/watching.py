@@ -73,6 +73,7 @@ class Watch:
 
     def __enter__(self) -> Watch:
         if self._store is not None:
+            self._beat(0)
             self._threads = [threading.Thread(target=call, name="watch", daemon=True) for call in (self._look, self._guard)]
             for thread in self._threads:
                 thread.start()
@@ -135,6 +136,9 @@ class Watch:
 
     # --- signs of life ---------------------------------------------------------------------------------------------
 
+    def _beat(self, count: int) -> None:
+        self._store.set(f"{_BEAT}/{self.processes.rank}", f"{count} {socket.gethostname()} {os.getpid()}")
+
     def _beats(self) -> dict[int, str]:
         """The last beat of each of the others."""
         others = [rank for rank in range(self.processes.world_size) if rank != self.processes.rank]
@@ -182,8 +186,7 @@ class Watch:
         try:
             while not self._done.wait(_LOOK_EVERY):
                 count += 1
-                beat = f"{count} {socket.gethostname()} {os.getpid()}"
-                self._store.set(f"{_BEAT}/{self.processes.rank}", beat)
+                self._beat(count)
                 if self._store.check([_FAILED]):
                     self._end_after_another()
                     return

@@ -75,7 +75,7 @@ def test_a_restart_never_goes_on_from_another_run(many: Many) -> None:
     back = ("--max-restarts", "1", "--resume", f"{many.folder}/run/checkpoints/ldm_step-10.pth")
     done = many.run("run", *back, nproc=2)
     assert done.status == 2
-    assert done.err.startswith(f"SOLVER.RESUME_FROM: after a failure the run would go on from {many.folder}/run/checkpoints/ldm_")
+    assert f"SOLVER.RESUME_FROM: after a failure the run would go on from {many.folder}/run/checkpoints/ldm_" in done.err
     done = many.run("other", *back, nproc=2)
     assert done.status == 0, done.err
 
