@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import zipfile
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
@@ -11,7 +12,7 @@ from typing import Any, BinaryIO
 
 from scepter_core.errors import RunError
 from scepter_core.io import FileSystem, RunFileSystem
-from scepter_core.locations import is_local
+from scepter_core.locations import absolute, is_local
 
 FORMAT = 1  # of the layout that `solver.state` writes
 FOLDER = "checkpoints"
@@ -74,7 +75,8 @@ def read_checkpoint(
             if damage is None:
                 return _with_parts(path, _load(local, path, share), whole)
     except FileNotFoundError:
-        damage = _MISSING
+        is_folder = is_local(path) and Path(absolute(path)).is_dir()
+        damage = f"a folder: name one of its {SUFFIX} files" if is_folder else _MISSING
     raise RunError(f"cannot read the checkpoint {path}: {damage}")
 
 
@@ -261,9 +263,9 @@ def _load(
     try:
         state = torch.load(file, map_location=map_location, weights_only=True, mmap=mmap)
     except Exception as error:  # torch raises whatever a strange pickle leads it to
-        raise RunError(f"cannot read the checkpoint {path}: {_first_line(error)}") from None
+        raise RunError(f"cannot read the checkpoint {path}: {why_unread(error)}") from None
     if not isinstance(state, dict) or "format" not in state:
-        raise RunError(f"cannot read the checkpoint {path}: not one of this engine's")
+        raise RunError(f"cannot read the checkpoint {path}: not one of this engine's; scepter convert makes one of SCEPTER's")
     if "shards" in state:
         from scepter_core.distributed.sharded import damage_of_shards
 
@@ -273,5 +275,12 @@ def _load(
     return state
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+def why_unread(error: Exception) -> str:
+    """Why torch did not read it, in one line without torch's advice to allow more."""
+    text = " ".join(str(error).split())
+    name = re.search(r"nsupported (?:global: )?GLOBAL (\S+)", text)
+    if name:
+        named = f"it names {name[1].rstrip('.')}"
+        return f"{named}; a checkpoint is read without running code, and may hold numbers, text and tensors only"
+    text = text.rpartition("WeightsUnpickler error: ")[2].partition(" Check the documentation")[0]
+    return f"it is damaged or no checkpoint ({text.split('. ')[0][:200] or type(error).__name__})"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import enum
+import typing
 from collections.abc import Callable, Iterable
 from typing import Any, Literal, get_args, get_origin
 
@@ -34,7 +35,7 @@ from scepter_core.config.nodes import (
 )
 from scepter_core.config.scalars import MISMATCH, SCALARS, scalar_value, union_value
 from scepter_core.config.section import NamedThing, Reference
-from scepter_core.errors import ConfigError, Problem
+from scepter_core.errors import ConfigError, Problem, did_you_mean
 
 INVALID: Any = object()
 """What a coercion returns when it has noted a problem instead of a value."""
@@ -148,7 +149,7 @@ class Coercer:
         if isinstance(node, Mapping):
             if container in MAPPINGS:
                 return self._mapping(node, arguments, path, thing)
-            return _by_field(node, container) if dataclasses.is_dataclass(container) else to_python(node)
+            return self._fields(node, container, path) if dataclasses.is_dataclass(container) else to_python(node)
         if container is tuple and arguments and Ellipsis not in arguments:
             return self._fixed(node, arguments, path, thing)
         if container is tuple or container in LISTS or container in SETS:
@@ -158,6 +159,25 @@ class Coercer:
             ]
             return _collect(container, values)
         return to_python(node)
+
+    def _fields(self, node: Mapping, cls: Any, path: str) -> Any:
+        """The values of a dataclass's fields, by their names; the keys are these in upper case."""
+        fields = {field.name.upper(): field for field in dataclasses.fields(cls) if field.init}
+        types, before = _types_of(cls), len(self._problems)
+        values: dict[str, Any] = {}
+        for key, entry in node.entries.items():
+            if key not in fields:
+                details = source_text(entry.node), f"one of {', '.join(fields)}", did_you_mean(key, fields)
+                self._problems.append(Problem("unknown key", f"{path}.{key}", entry.key_mark, *details))
+                continue
+            wanted = types[fields[key].name]
+            if not isinstance(entry.node, Scalar) or not entry.node.is_null or wants_null(entry.node, wanted):
+                values[fields[key].name] = self.coerce(entry.node, wanted, f"{path}.{key}")
+        for key, field in fields.items():
+            if field.name not in values and field.default is field.default_factory is dataclasses.MISSING:
+                expected = describe(types[field.name])
+                self._problems.append(Problem("required key is missing", f"{path}.{key}", node.mark, None, expected))
+        return values if len(self._problems) == before else INVALID
 
     def _mapping(self, node: Mapping, arguments: tuple[Any, ...], path: str, thing: NamedThing | None) -> Any:
         key_type, value_type = arguments if len(arguments) == 2 else (str, Any)
@@ -199,10 +219,12 @@ def _takes(bare: Any, node: Mapping | Sequence) -> bool:
     return not is_listed if isinstance(node, Mapping) else not is_mapped
 
 
-def _by_field(node: Mapping, cls: Any) -> Any:
-    """The mapping with the field names of the dataclass for their upper-case keys."""
-    fields = {field.name.upper(): field.name for field in dataclasses.fields(cls)}
-    return {fields.get(key, key): value for key, value in to_python(node).items()}
+def _types_of(cls: Any) -> dict[str, Any]:
+    """The types of a dataclass's fields; Any where an annotation's text means nothing here."""
+    try:
+        return typing.get_type_hints(cls, include_extras=True)
+    except Exception:  # an annotation may be any code
+        return {field.name: Any for field in dataclasses.fields(cls)}
 
 
 def _collect(container: Any, values: list[Any]) -> Any:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import re
 import warnings
 from pathlib import Path
 from typing import Any
 
-from scepter_core.checkpoints import damage_of
+from scepter_core.checkpoints import damage_of, why_unread
 from scepter_core.errors import ConfigError, RunError
 
 _ZIP = b"PK\x03\x04"
@@ -49,7 +48,7 @@ def read(local: str, path: str) -> Any:
             warnings.simplefilter("ignore")  # of a strange file's pickle
             found = torch.load(local, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises whatever a strange file leads it to
-        raise RunError(f"cannot read {path}: {_reason(error)}") from None
+        raise RunError(f"cannot read {path}: {why_unread(error)}") from None
     try:
         return _Plain().of(found)
     except ValueError as error:
@@ -93,14 +92,3 @@ class _Plain:
             made = type(value)([self.of(entry) for entry in value])
         self._depth -= 1
         return made
-
-
-def _reason(error: Exception) -> str:
-    """Why torch did not read it, in one line without torch's advice to allow more."""
-    text = " ".join(str(error).split())
-    name = re.search(r"nsupported (?:global: )?GLOBAL (\S+)", text)
-    if name:
-        named = f"it names {name[1].rstrip('.')}"
-        return f"{named}; a checkpoint is read without running code, and may hold numbers, text and tensors only"
-    text = text.rpartition("WeightsUnpickler error: ")[2].partition(" Check the documentation")[0]
-    return f"it is damaged or no checkpoint ({text.split('. ')[0][:200] or type(error).__name__})"

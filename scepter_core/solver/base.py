@@ -444,6 +444,8 @@ class BaseSolver(SolverSetup, ABC):
                 counters.cut = counters.cut if mode != "train" else not share.is_last
                 return
             asked = time.perf_counter()
+        if counters.iter[mode] == 0:  # a stream: other data are asked for their length at the start
+            raise RunError(f"the {mode} data gave no batch: its stream had ended at once, or DROP_LAST left out all of it")
 
     def _place_in_window(self) -> None:
         """Where this iteration is in its accumulation window; nothing crosses the end of an epoch or of the run."""

@@ -236,3 +236,13 @@ def test_a_value_of_the_command_is_not_said_to_stand_in_the_file(project):
 def test_a_run_without_anything_to_run_says_so(project):
     done = project.scepter("run", "cfg.yaml", "SOLVER.MODE=test")
     assert (done.status, "WARNING nothing to run: of the data there is TRAIN_DATA" in done.out) == (0, True)
+
+
+def test_the_log_has_the_traceback_of_what_the_screen_says_in_a_sentence(project):
+    metric = "SOLVER.METRICS=[{NAME: MulticlassAccuracy, NUM_CLASSES: 3, KEYS: [x, loss]}]"
+    done = project.scepter("run", "cfg.yaml", LOGS, metric)
+    assert (done.status, "Traceback" in done.err) == (1, False)
+    assert done.err.startswith("METRICS MulticlassAccuracy cannot take what train gives it: ")
+    log = (project.folder / "run/std_log.txt").read_text()
+    assert done.err.splitlines()[0] in log
+    assert "Traceback (most recent call last):" in log

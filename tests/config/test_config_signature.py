@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import functools
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar
 
@@ -42,6 +43,12 @@ class Tensor:
 
 class Inner(BaseModel):
     depth: int = Field(1, ge=1)
+
+
+@dataclass
+class Size:
+    width: int
+    label: str = "none"
 
 
 class Colour(enum.Enum):
@@ -225,6 +232,19 @@ class TestKeywords:
             section(thing, {"F": "math:nothing"})
         with pytest.raises(ConfigError, match=r"IT\.MANY\[1\]: cannot import nowhere:f"):
             section(thing, {"F": "math:sin", "MANY": ["math:sin", "nowhere:f"]})
+
+    def test_the_fields_of_a_dataclass_are_typed_keys(self) -> None:
+        def thing(size: Size) -> None: ...
+
+        assert keywords(section(thing, {"SIZE": {"WIDTH": 2.0, "LABEL": 7}})) == {"size": Size(2, "7")}
+        wrong = {"WIDHT": 3, "LABEL": [1]}
+        with pytest.raises(ConfigError) as caught:
+            section(thing, {"SIZE": wrong})
+        assert [(problem.path, problem.message) for problem in caught.value.problems] == [
+            ("IT.SIZE.WIDHT", "unknown key"),
+            ("IT.SIZE.LABEL", "must be a string"),
+            ("IT.SIZE.WIDTH", "required key is missing"),
+        ]
 
     def test_kwargs_are_no_keys(self) -> None:
         def thing(a: int = 1, *args: int, **kwargs: Any) -> None: ...

@@ -149,8 +149,17 @@ def test_a_path_to_it_ends_the_run_before_its_first_step(whole, tmp_path, capsys
     assert str(path) in said.err
     assert "Traceback" not in said.err + said.out
     assert len(said.err) < 600
+    assert "weights_only" not in said.err  # torch's advice to load it all the same
     assert not marker.exists()
     assert not (tmp_path / "run/checkpoints").exists()
+
+
+def test_a_folder_and_a_file_of_scepters_are_told_for_what_they_are(tmp_path, capsys):
+    torch.save({"state_dict": {"w": torch.zeros(1)}, "epoch": 1}, tmp_path / "epoch-00001.pth")
+    cases = (tmp_path, "a folder: name one of its .pth files"), (tmp_path / "epoch-00001.pth", "scepter convert makes one of SCEPTER's")
+    for path, said in cases:
+        assert main(["run", configuration(tmp_path), "--resume", str(path)]) == 1
+        assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("kind", KINDS)

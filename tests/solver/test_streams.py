@@ -168,3 +168,11 @@ def test_a_stream_without_a_state_is_the_same_when_it_is_read_again(streaming, e
 def test_a_state_that_no_checkpoint_takes_is_named(streaming):
     with pytest.raises(RunError, match=r"data\.streams\[0\]\.workers\[0\]\.dataset\.more is a builtins\.object"):
         run(streaming("whole", KEEP="object"))
+
+
+@pytest.mark.parametrize("mode", ["train", "eval"])
+@pytest.mark.parametrize("data", [{"VALUES": []}, {"VALUES": [1], "BATCH_SIZE": 2, "DROP_LAST": True}])
+def test_a_stream_without_a_batch_ends_the_run(configure, mode, data):
+    empty = {f"{mode.upper()}_DATA": {"NAME": "Stream", **data}}
+    with pytest.raises(RunError, match=f"the {mode} data gave no batch"):
+        run(configure(MAX_EPOCHS=-1, MAX_STEPS=2, **empty))  # train: it went on for ever
