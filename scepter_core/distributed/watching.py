@@ -137,7 +137,7 @@ class Watch:
     # --- signs of life ---------------------------------------------------------------------------------------------
 
     def _beat(self, count: int) -> None:
-        self._store.set(f"{_BEAT}/{self.processes.rank}", f"{count} {socket.gethostname()} {os.getpid()}")
+        self._store.set(f"{_BEAT}/{self.processes.rank}", f"{count} {socket.gethostname()} {os.getppid()} {os.getpid()}")
 
     def _beats(self) -> dict[int, str]:
         """The last beat of each of the others."""
@@ -155,11 +155,9 @@ class Watch:
 
     def _end(self, frozen: dict[int, str]) -> None:
         """Kill those of this machine: the launcher would wait half a minute for each to end by itself."""
-        for beat in frozen.values():
-            _, host, pid = beat.split(" ")
-            if host == socket.gethostname():
-                with contextlib.suppress(OSError):  # it is gone
-                    os.kill(int(pid), signal.SIGKILL)
+        for beat in filter(_is_sibling, frozen.values()):
+            with contextlib.suppress(OSError):  # it is gone
+                os.kill(int(beat.split(" ")[3]), signal.SIGKILL)
 
     def _heard_within(self, seconds: float, *names: str) -> bool:
         """Whether all `names` are there within `seconds`."""
@@ -216,11 +214,16 @@ class Watch:
                 beats[rank] = (beat, now)
             elif now - beats[rank][1] > self.heartbeat:
                 host = beat.split(" ")[1]
-                why = "it stands still" if host == socket.gethostname() else "its machine, or the network, is gone"
+                why = "it stands still" if _is_sibling(beat) else "its machine, or the network, is gone"
                 self._store.compare_set(_FAILED, "", str(self.processes.rank))
                 _say(f"rank {rank} on {host} was not heard of for {self.heartbeat:g} s: {why}")
                 self._end({rank: beat})
                 os._exit(1)
+
+
+def _is_sibling(beat: str) -> bool:
+    """Whether it is of a process that the launcher of this one started, on this machine."""
+    return beat.split(" ")[1:3] == [socket.gethostname(), str(os.getppid())]
 
 
 def _is_timeout(error: BaseException) -> bool:

@@ -149,4 +149,5 @@ def test_a_store_out_of_reach_is_said_before_any_work(s3, job, scepter):
     finally:
         server.start()
     assert (process.returncode, out) == (2, "")
-    assert err.startswith("SOLVER.WORK_DIR: cannot be written to: Could not connect")
+    assert err.startswith("cfg.yaml:")
+    assert ": SOLVER.WORK_DIR: cannot be written to: Could not connect" in err
