@@ -7,7 +7,7 @@ from typing import Any
 
 import torch.utils.data
 
-from scepter_core.data.loading import LoaderData
+from scepter_core.data.loading import LoaderData, is_iterable
 from scepter_core.errors import ConfigError, Problem
 from scepter_core.registry import DATASETS, SAMPLERS
 from scepter_core.sections import LoaderConfig
@@ -19,10 +19,12 @@ def build_data(section: LoaderConfig, *, mode: str, seed: int, rank: int = 0, wo
     """Build the data set that `section` names and its loader.
 
     Raises:
-        ConfigError: there would be no batch at all: no samples, or all of them dropped.
+        ConfigError: there would be no batch at all: no samples, or all of them dropped; or an order is asked of a stream.
     """
     dataset = DATASETS.build(section, logger=logger)
     sampler = section.sampler
+    if is_iterable(dataset):
+        _refuse_an_order(section, f"SOLVER.{mode.upper()}_DATA")
     data = LoaderData(
         dataset,
         mode=mode,
@@ -54,6 +56,22 @@ def build_data(section: LoaderConfig, *, mode: str, seed: int, rank: int = 0, wo
             ]
         )
     return data
+
+
+def _refuse_an_order(section: LoaderConfig, path: str) -> None:
+    asked = {"SHUFFLE": "true" if section.shuffle else "", "SAMPLER": section.sampler.name if section.sampler else ""}
+    problems = [
+        Problem(
+            f"{section.name} can only be read from front to back, so that nothing gives it another order",
+            path=f"{path}.{key}",
+            found=found,
+            hint="leave it out, and shuffle in the data set, or give that __getitem__ and __len__",
+        )
+        for key, found in asked.items()
+        if found
+    ]
+    if problems:
+        raise ConfigError(problems)
 
 
 def _build_sampler(section: Any, dataset: Any, logger: Any) -> Any:

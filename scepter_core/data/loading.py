@@ -111,7 +111,7 @@ class LoaderData:
     @property
     def is_iterable(self) -> bool:
         """Whether the data set can only be read from front to back."""
-        return isinstance(self.dataset, IterableDataset) or not hasattr(self.dataset, "__getitem__")
+        return is_iterable(self.dataset)
 
     @property
     def samples(self) -> int | None:
@@ -211,6 +211,11 @@ class LoaderData:
                 own = get_streams()
                 set_streams(steps)
             yield batch
+
+
+def is_iterable(dataset: Any) -> bool:
+    """Whether `dataset` can only be read from front to back."""
+    return isinstance(dataset, IterableDataset) or not hasattr(dataset, "__getitem__")
 
 
 def iterate(data: Any, epoch: int, start: int, offset: int | None = None) -> Iterator[tuple[Any, bool]]:

@@ -7,7 +7,7 @@ import json
 import pytest
 import torch
 
-from scepter_core import HOOKS, Hook, RunError, read_checkpoint, run
+from scepter_core import HOOKS, ConfigError, Hook, RunError, read_checkpoint, run
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
 
@@ -176,3 +176,12 @@ def test_a_stream_without_a_batch_ends_the_run(configure, mode, data):
     empty = {f"{mode.upper()}_DATA": {"NAME": "Stream", **data}}
     with pytest.raises(RunError, match=f"the {mode} data gave no batch"):
         run(configure(MAX_EPOCHS=-1, MAX_STEPS=2, **empty))  # train: it went on for ever
+
+
+def test_an_order_that_a_stream_cannot_have_is_refused(streaming):
+    with pytest.raises(ConfigError) as caught:
+        run(streaming("run", SHUFFLE=True, SAMPLER={"NAME": "RandomSampler"}))
+    problems = caught.value.problems
+    assert [problem.path for problem in problems] == ["SOLVER.TRAIN_DATA.SHUFFLE", "SOLVER.TRAIN_DATA.SAMPLER"]
+    assert [problem.found for problem in problems] == ["true", "RandomSampler"]
+    assert all("BufferedStream can only be read from front to back" in problem.message for problem in problems)
