@@ -165,6 +165,19 @@ def test_an_interrupt_before_the_run_is_quiet(project):
     assert (process.returncode, err) == (130, "")
 
 
+def test_a_save_asked_for_before_the_run_does_not_end_it(project):
+    project.write("slow.py", "import sys\nprint('importing', flush=True)\nsys.stdin.readline()\n")
+    process = _endless(project, LOGS, "-p", "slow.py", stdin=subprocess.PIPE)
+    assert process.stdout.readline() == "importing\n"
+    process.send_signal(signal.SIGUSR1)
+    process.stdin.write("go on\n")
+    process.stdin.flush()
+    process.stdout.readline()  # it is training
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (143, "stopped by SIGTERM\n")
+
+
 def test_a_log_that_nobody_reads_ends_the_run_in_good_order(project):
     process = _endless(project, LOGS)
     process.stdout.readline()
