@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -195,6 +196,8 @@ def _run(what: _What) -> int:
     from scepter_core import discovery, runner
     from scepter_core.runconfig import load_config
 
+    if hasattr(signal, "SIGUSR1"):  # Windows has none
+        signal.signal(signal.SIGUSR1, _nothing_to_save)
     discovery.disable(what.disable)
     loaded = load_config(what.config, what.overrides, what.modules)
     logger = _logger(what.quiet)
@@ -213,6 +216,10 @@ def _run(what: _What) -> int:
 
     leave()
     return 0
+
+
+def _nothing_to_save(signum: int, frame: FrameType | None) -> None:
+    """SIGUSR1 asks for a checkpoint: before the run and after it there is none to take, and nothing to end."""
 
 
 def _end(loaded: RunConfig, error: Exception) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterator, Mapping
+from types import FrameType
 from typing import Any
 
 import torch
@@ -69,6 +70,7 @@ class LoaderData:
         self.sampler: Any = None
         self.batch_sampler: KeyedBatches | None = None
         self.progress: StreamProgress | None = None
+        self._passes: list[Any] = []  # the loader's iterators whose workers live
         common: dict[str, Any] = {
             "worker_init_fn": _leave_signals_to_the_run,
             "generator": torch.Generator().manual_seed(key(seed, mode, "loader")),
@@ -145,10 +147,20 @@ class LoaderData:
         return self.batch_size * self.world_size if is_one else None
 
     def close(self) -> None:
-        """End workers that were kept between epochs. A further pass starts new ones."""
-        iterator, self.loader._iterator = self.loader._iterator, None
-        if iterator is not None and hasattr(iterator, "_shutdown_workers"):
+        """End all workers. A further pass starts new ones."""
+        passes, self._passes, self.loader._iterator = self._passes, [], None
+        for iterator in passes:
             iterator._shutdown_workers()  # else the collector ends them, after their queues, and waits for each
+            for worker in iterator._workers:
+                worker.kill()  # one that did not end in time: SIGTERM, which torch sends, it leaves to the run
+
+    def _pass(self) -> Iterator[Any]:
+        """A pass of the loader, remembered for as long as it has workers."""
+        iterator = iter(self.loader)
+        self._passes = [one for one in self._passes if any(worker.is_alive() for worker in one._workers)]
+        if self.loader.num_workers > 0 and iterator not in self._passes:
+            self._passes.append(iterator)
+        return iterator
 
     def left(self, start: int, offset: int) -> int:
         """Batches in an epoch behind its first `start`, which hold `offset` samples; -1 where nobody knows."""
@@ -171,10 +183,10 @@ class LoaderData:
             by_sample = offset is not None and self.batch_sampler.counts_samples
             self.batch_sampler.seek(epoch, start, offset if by_sample else None)
             if self.iterations < 0:
-                yield from _marking_the_last(iter(self.loader))
+                yield from _marking_the_last(self._pass())
                 return
             last = start + self.left(start, self.batch_sampler.offset) - 1
-            for number, batch in enumerate(self.loader, start):
+            for number, batch in enumerate(self._pass(), start):
                 yield batch, number == last
 
     def _stream_batches(
@@ -186,7 +198,7 @@ class LoaderData:
             self.close()  # workers that were kept know nothing of it
             skip = 0
         self._stream.seek(epoch, saved, skip)
-        source = self._with_own_streams(iter(self.loader))
+        source = self._with_own_streams(self._pass())
         batches = _marking_the_last(given for given in source if not is_filler(given))
         for number, (given, is_last) in enumerate(batches, start if saved is not None or skip else 0):
             progress.passed(given)
@@ -265,11 +277,17 @@ def _as_it_is(batch: Any) -> Any:
 
 
 def _leave_signals_to_the_run(worker: int) -> None:
-    """Workers end when the run tells them to: Ctrl-C reaches the whole process group, and must not kill them first."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    if hasattr(signal, "SIGUSR1"):
-        signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    """Workers end when the run tells them to.
+
+    Ctrl-C, a job scheduler and a service manager signal every process of the run, and the step under way needs them.
+    """
+    for name in ("SIGINT", "SIGTERM", "SIGUSR1"):
+        if hasattr(signal, name):  # Windows has no SIGUSR1
+            signal.signal(getattr(signal, name), _do_nothing)
+
+
+def _do_nothing(signum: int, frame: FrameType | None) -> None:
+    """A handler and not SIG_IGN, which the programs that a data set starts would inherit."""
 
 
 def to_device(batch: Any, device: torch.device) -> Any:

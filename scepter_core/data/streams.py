@@ -175,6 +175,9 @@ class StreamProgress:
 
     def state_dict(self, epoch: int, iteration: int) -> dict[str, Any] | None:
         """What a resume after `iteration` batches of `epoch` goes on from; None where it has to read them again."""
+        loaded = self._loaded  # of a run that was resumed and has not trained yet: an eval came first
+        if loaded is not None and (loaded["epoch"], loaded["iter"]) == (epoch, iteration):
+            return {"dataset": self._kind, **loaded}
         for place in self._places:
             if self._has_state and (place.epoch, place.iteration) == (epoch, iteration):
                 workers = [state and pickle.loads(state) for state in place.workers]

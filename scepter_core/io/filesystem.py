@@ -133,9 +133,9 @@ class FileSystem:
     def sync(self) -> None:
         """Bring files that were written with `open` to where they belong, where that is not the local disk."""
 
-    def remove_temporaries(self, path: str) -> list[str]:
-        """Delete what writers that died left in folder `path`; returns the names."""
-        left = [name for name in self.listdir(path) if name.startswith(".") and name.endswith(TEMPORARY)]
+    def remove_temporaries(self, path: str, of: str = "") -> list[str]:
+        """Delete what writers that died left in folder `path`, of the file named `of` or of all; returns the names."""
+        left = [name for name in self.listdir(path) if name.startswith(f".{of}") and name.endswith(TEMPORARY)]
         for name in left:
             self.remove(self.join(path, name))
         return left

@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 
@@ -16,6 +17,13 @@ _MOVED = (
     *("best", "num_bad_epochs", "cooldown_counter"),  # ReduceLROnPlateau
     *("T_cur", "T_i"),  # CosineAnnealingWarmRestarts
 )
+
+# Options of torch's optimizers whose step expects a state that one without them has not, and what that is shaped like.
+_STATE_OF_OPTION = {
+    "amsgrad": ("max_exp_avg_sq", "exp_avg_sq"),
+    "centered": ("grad_avg", "square_avg"),
+    "momentum": ("momentum_buffer", "square_avg"),  # RMSprop's: SGD makes its own
+}
 
 
 def configured_options(optimizer: Optimizer) -> list[dict[str, Any]]:
@@ -48,7 +56,17 @@ def load_optimizer(optimizer: Optimizer, state: Mapping[str, Any], configured: l
             f"parameter group {number}: {name} was {before[name]}, is now {value}" for name, value in changed.items()
         ]
     optimizer.load_state_dict({"state": state["state"], "param_groups": groups})
+    _begin_state_of_new_options(optimizer)
     return notices
+
+
+def _begin_state_of_new_options(optimizer: Optimizer) -> None:
+    for group in optimizer.param_groups:
+        for option, (name, like) in _STATE_OF_OPTION.items():
+            for parameter in group["params"] if group.get(option) else ():
+                values = optimizer.state.get(parameter, {})
+                if like in values and name not in values:
+                    values[name] = torch.zeros_like(values[like])
 
 
 def scheduler_state(scheduler: LRScheduler) -> dict[str, Any]:

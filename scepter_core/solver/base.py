@@ -638,6 +638,8 @@ class BaseSolver(SolverSetup, ABC):
         if self._log_file is not None:
             self._log_file.open()
         if self.root is not None and self.has("train"):
+            self.file_system.remove_temporaries(self.work_dir, of="config.yaml")  # of a process that was killed
+            self.file_system.remove_temporaries(self.file_system.join(self.work_dir, "eval"))
             text = dump_config(self.root).encode()
             self.file_system.write_atomic(
                 self.file_system.join(self.work_dir, "config.yaml"), lambda file: file.write(text)

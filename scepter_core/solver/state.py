@@ -167,6 +167,21 @@ def _check_optimizer(solver: BaseSolver, state: Mapping[str, Any]) -> None:
     known = set(solver.optimizer.state_dict()["param_groups"][0])
     if known - set(saved["param_groups"][0]) - _LATER_OPTIONS:
         raise RunError("the checkpoint is of another kind of optimizer")
+    if "fused" in solver.optimizer.defaults:
+        _check_shapes(solver.optimizer, saved["state"])
+
+
+def _check_shapes(optimizer: torch.optim.Optimizer, saved: Mapping[int, Mapping[str, Any]]) -> None:
+    """A fused step reads and writes as many numbers as the parameter has, whatever the length of its state."""
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    for number, values in saved.items():
+        for name, value in values.items():
+            shape = torch.Size() if name == "step" else parameters[number].shape
+            if getattr(value, "shape", shape) != shape:  # a tensor, or one still to be read
+                raise RunError(
+                    f"the checkpoint's optimizer has {name} of shape {tuple(value.shape)} for parameter {number}, "
+                    f"expected {tuple(shape)}: the model's parameters have another order or other shapes now"
+                )
 
 
 def _parts(solver: BaseSolver, optimizer: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import time
@@ -110,7 +111,7 @@ def test_a_hook_that_fails_where_the_output_is_ascii(project):
     assert "ValueError: no more: \\xfc\n" in done.err
 
 
-def _endless(project, *more):
+def _endless(project, *more, **options):
     return subprocess.Popen(
         project.command("run", "cfg.yaml", "SOLVER.MAX_EPOCHS=1000000", *more),
         cwd=project.folder,
@@ -119,6 +120,7 @@ def _endless(project, *more):
         stderr=subprocess.PIPE,
         text=True,
         preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # a shell's background job ignores it
+        **options,
     )
 
 
@@ -137,6 +139,23 @@ def test_a_signal_ends_the_run_with_a_checkpoint(project, signum):
     assert (project.folder / "run/std_log.txt").read_text().endswith(err)
 
 
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
+def test_a_signal_to_all_processes_of_the_run_leaves_its_workers_to_it(project, signum):
+    workers = ["SOLVER.TRAIN_DATA.NUM_WORKERS=2", "SOLVER.TRAIN_DATA.PERSISTENT_WORKERS=true"]
+    process = _endless(project, LOGS, *workers, start_new_session=True)
+    process.stdout.readline()  # it is training
+    os.killpg(process.pid, signum)
+    if signum == signal.SIGUSR1:  # a checkpoint, and it goes on
+        process.stdout.readline()
+        signum = signal.SIGTERM
+        os.killpg(process.pid, signum)
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (128 + signum, f"stopped by {signum.name}\n")
+    assert any((project.folder / "run/checkpoints").glob("*.pth"))
+    with pytest.raises(ProcessLookupError):  # no worker stayed
+        os.killpg(process.pid, 0)
+
+
 def test_an_interrupt_before_the_run_is_quiet(project):
     project.write("slow.py", "print('importing', flush=True)\nimport time\ntime.sleep(60)\n")
     process = _endless(project, "-p", "slow.py")
@@ -144,6 +163,19 @@ def test_an_interrupt_before_the_run_is_quiet(project):
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=30)
     assert (process.returncode, err) == (130, "")
+
+
+def test_a_save_asked_for_before_the_run_does_not_end_it(project):
+    project.write("slow.py", "import sys\nprint('importing', flush=True)\nsys.stdin.readline()\n")
+    process = _endless(project, LOGS, "-p", "slow.py", stdin=subprocess.PIPE)
+    assert process.stdout.readline() == "importing\n"
+    process.send_signal(signal.SIGUSR1)
+    process.stdin.write("go on\n")
+    process.stdin.flush()
+    process.stdout.readline()  # it is training
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (143, "stopped by SIGTERM\n")
 
 
 def test_a_log_that_nobody_reads_ends_the_run_in_good_order(project):

@@ -216,6 +216,18 @@ def test_a_whole_checkpoint_of_another_run(whole, tmp_path, capsys, changed, sai
     assert "Traceback" not in error
 
 
+@pytest.mark.parametrize(("name", "length"), [("exp_avg", 2), ("step", 0)])
+def test_optimizer_state_of_another_length_is_refused(whole, tmp_path, capsys, name, length):
+    """A fused step would write beyond its end."""
+    state = torch.load(whole, weights_only=True)
+    state["optimizer"]["state"][0][name] = torch.zeros(length)
+    path = tmp_path / "short.pth"
+    torch.save(state, path)
+    assert main(["run", configuration(tmp_path), "--resume", str(path)]) == 1
+    error = capsys.readouterr().err
+    assert f"{path}: the checkpoint's optimizer has {name} of shape ({length},) for parameter 0, expected" in error
+
+
 class _Quiet:
     """The state and the weights in which a resumed run ends, without its output."""
 

@@ -155,3 +155,13 @@ def test_long_values_are_cut_and_lists_of_sections_go_by_name():
         "L was [1, {x: 2}], is now [1, {x: 3}]",
         f"T was {'a' * 59}…, is now {'b' * 59}…",
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "value"), [("Adam", "AMSGRAD", True), ("RMSprop", "CENTERED", True), ("RMSprop", "MOMENTUM", 0.9)]
+)
+def test_an_option_whose_state_the_checkpoint_has_not_begins_it(resumed, name, key, value):
+    optimizer = {"NAME": name, "LEARNING_RATE": 0.1}
+    warned, _ = resumed({"OPTIMIZER": optimizer}, {"OPTIMIZER": {**optimizer, key: value}})
+    before = {"AMSGRAD": "false", "CENTERED": "false", "MOMENTUM": "0.0"}[key]
+    assert warned == [f"SOLVER.OPTIMIZER.{key} was {before}, is now {str(value).lower()}"]

@@ -44,6 +44,15 @@ def test_overwriting_what_is_resumed_is_refused(configure, tmp_path, resume):
     assert _files(tmp_path / "run") == before
 
 
+def test_leftovers_of_a_process_that_was_killed_are_removed_and_nothing_else(configure, tmp_path):
+    left, stay = ["run/.config.yaml.17.tmp", "run/eval/.1.safetensors.17.tmp"], ["run/.mine.tmp", "run/eval/mine.tmp"]
+    for name in (*left, *stay):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    run(configure(TRAIN_HOOKS=SAVING), resume="auto")
+    assert [name for name in (*left, *stay) if (tmp_path / name).exists()] == stay
+
+
 def test_resuming_a_finished_run_touches_nothing(configure, tmp_path, capsys):
     config = configure(TRAIN_HOOKS=SAVING)
     run(config)

@@ -116,6 +116,15 @@ def test_an_epoch_that_max_steps_cut_goes_on(streaming, end):
     assert all(torch.equal(whole[0][name], cut[0][name]) for name in whole[0])
 
 
+def test_a_save_before_a_resumed_run_trains_again_keeps_the_state(streaming, tmp_path):
+    limited = {"MAX_EPOCHS": 3, "MAX_STEPS": 3}
+    run(streaming("whole", solver=limited))
+    run(streaming("resumed", solver=limited), resume=str(tmp_path / "whole/checkpoints/ldm_step-3.pth"))
+    whole, resumed = (read_checkpoint(str(tmp_path / name / "checkpoints/ldm_step-last.pth")) for name in ("whole", "resumed"))
+    assert whole["data"]["streams"][0]["workers"][0]["dataset"]["read"] > 0
+    assert str(resumed["data"]["streams"]) == str(whole["data"]["streams"])
+
+
 @pytest.mark.parametrize("persistent", [False, True])
 def test_every_epoch_begins_as_the_stream_was_built(streaming, tmp_path, persistent):
     """An epoch that MAX_STEPS of another run cut leaves its data set in the middle; the next pass must not go on there."""
