@@ -102,14 +102,15 @@ class Watch:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
         me = str(self.processes.rank)
         try:
-            lost, timed_out = is_lost_connection(error), _is_timeout(error)
+            lost = is_lost_connection(error)
+            timed_out = re.search("tim(ed|e) ?out", str(error), re.IGNORECASE) is not None
             began, beats = time.monotonic(), self._beats() if timed_out else {}
             self._store.set(f"{_ENDS}/{me}", "")
             is_first = not (lost and self._heard_within(_REPORT_WITHIN, _FAILED)) and (
                 self._store.compare_set(_FAILED, "", me).decode() == me
             )
             if is_first:
-                return self._in_words(error, beats) if lost else error
+                return self._in_words(error, beats, timed_out) if lost else error
             self._heard_within(_GRACE + _REPORT_WITHIN, TOLD)
             if timed_out:
                 time.sleep(max(0.0, began + _BEATS_WITHIN - time.monotonic()))
@@ -119,8 +120,8 @@ class Watch:
         except (dist.DistError, RuntimeError):  # the store is gone, and with it who held it
             return _lost("the process that the others meet at", error)
 
-    def _in_words(self, error: BaseException, beats: dict[int, str]) -> BaseException:
-        if not _is_timeout(error):
+    def _in_words(self, error: BaseException, beats: dict[int, str], timed_out: bool) -> BaseException:
+        if not timed_out:
             return _lost("another process", error)
         others = [rank for rank in range(self.processes.world_size) if rank != self.processes.rank]
         self._heard_within(_GRACE + 2, *(f"{_STANDS}/{rank}" for rank in others))
@@ -224,10 +225,6 @@ class Watch:
 def _is_sibling(beat: str) -> bool:
     """Whether it is of a process that the launcher of this one started, on this machine."""
     return beat.split(" ")[1:3] == [socket.gethostname(), str(os.getppid())]
-
-
-def _is_timeout(error: BaseException) -> bool:
-    return re.search("tim(ed|e) ?out", str(error), re.IGNORECASE) is not None
 
 
 def _lost(whom: str, error: BaseException) -> RunError:

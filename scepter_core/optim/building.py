@@ -78,14 +78,14 @@ def _has_parts(model: nn.Module) -> bool:
 
 
 def _refuse_for_parts(section: OptimizerKeys) -> None:
-    path, found, expected = "", "", ""
     if section.name in _NOT_OVER_PARTS:
-        path, found, expected = "NAME", section.name, "another optimizer, or ENV.STRATEGY: ddp"
+        key, found, expected = "NAME", section.name, "another optimizer, or ENV.STRATEGY: ddp"
     elif section.fused is True and section.name not in _FUSED_OVER_PARTS:
-        path, found, expected = "FUSED", "true", f"auto or false; or one of {', '.join(_FUSED_OVER_PARTS)}"
-    if path:
-        what = f"torch has no such {section.name} for parameters that are divided among processes"
-        raise ConfigError([Problem(what, path=f"{_PATH}.{path}", found=found, expected=expected)])
+        key, found, expected = "FUSED", "true", f"auto or false; or one of {', '.join(_FUSED_OVER_PARTS)}"
+    else:
+        return
+    what = f"torch has no such {section.name} for parameters that are divided among processes"
+    raise ConfigError([Problem(what, path=f"{_PATH}.{key}", found=found, expected=expected)])
 
 
 def _group_parameters(section: OptimizerKeys, model: nn.Module) -> list[dict[str, Any]]:
