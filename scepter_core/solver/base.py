@@ -1,7 +1,8 @@
 """The life of a run: a loop that emits events, and nothing else.
 
 `solve`, `solve_train`, `run_train` below read as the order of things is documented; what happens at each event is the
-hooks' business. How the parts are built stands in `setup`, what a checkpoint holds in `state`.
+hooks' business. How the parts are built stands in `setup`, what a checkpoint holds in `state`, and which one is
+gone on from in `resuming`.
 """
 
 from __future__ import annotations
@@ -14,12 +15,10 @@ from abc import ABC
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import partial
 from typing import Any
 
 import torch
 
-from scepter_core.checkpoints import find_checkpoint, read_checkpoint
 from scepter_core.data import (
     LoaderData,
     get_streams,
@@ -34,6 +33,7 @@ from scepter_core.metrics import EvalData, WeightedMeans
 from scepter_core.probe import Probing
 from scepter_core.runconfig import dump_config
 from scepter_core.sections import MODES, SolverConfig
+from scepter_core.solver.resuming import load_from
 from scepter_core.solver.setup import SolverSetup
 from scepter_core.solver.sharing import EpochStart, shares
 from scepter_core.solver.state import load_state, save_state, weights_for_export
@@ -284,31 +284,7 @@ class BaseSolver(SolverSetup, ABC):
         Raises:
             RunError: there is no such file, it is damaged, or it does not fit.
         """
-        passed: list[str] = []
-        find = partial(find_checkpoint, self.work_dir, wanted, self.logger.warning, self.file_system, passed)
-        while path := self.processes.of_first(find):
-            state, reason = self._read(path)
-            if reason is None:
-                try:
-                    self.load_checkpoint(state)
-                except RunError as error:
-                    raise RunError(f"{path}: {error}" if path not in str(error) else str(error)) from error.__cause__
-                return path
-            if wanted != "auto":
-                raise RunError(reason)
-            reason = reason.removeprefix(f"cannot read the checkpoint {path}: ")
-            self.logger.warning("passing over the checkpoint %s: %s", path, reason)
-            passed.append(path)
-        return None
-
-    def _read(self, path: str) -> tuple[dict[str, Any], str | None]:
-        """The checkpoint, of which each process verifies a share; and why it cannot be read, if one of them found that."""
-        state, reason, share = {}, None, (self.rank, self.world_size)
-        try:
-            state = read_checkpoint(path, self.file_system, whole=not self.strategy.sharded, share=share)
-        except RunError as error:
-            reason = str(error)
-        return state, next(filter(None, self.processes.gather(reason)), None)
+        return load_from(self, wanted)
 
     def save_safetensors(self) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
         """The weights under the plain model's names, each stored once and contiguous, and metadata as text."""
